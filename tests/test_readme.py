@@ -166,11 +166,11 @@ def test_manifests_for_racks_set_the_variables_that_are_read() -> None:
 
 def test_traffic_fields_have_the_names_of_the_program() -> None:
     traffic = Traffic()
-    traffic.add("t", "a", True, 1)
+    traffic.add_records("t", "a", True, 1)
     names = set(re.findall(r"`(\w+_(?:bytes|topic))`", CLOSEST))
 
     assert names
-    assert names <= set(traffic.fields())
+    assert names <= set(traffic.as_log_fields())
 
 
 def test_log_events_of_the_rack_section_are_logged() -> None:

@@ -8,7 +8,7 @@ import sys
 from proxy.cli.options import Commands
 from proxy.errors import ConfigError
 from proxy.sasl.scram import HASHES
-from proxy.sasl.users import line_of
+from proxy.sasl.users import make_line
 
 __all__ = ["add_to"]
 
@@ -45,7 +45,7 @@ def _run(arguments: argparse.Namespace) -> int:
         raise ConfigError("password: it is empty; accepted: one line")
     salt = secrets.token_bytes(_SALT_BYTES)
     try:
-        print(line_of(arguments.name, arguments.mechanism, password, salt, _ITERATIONS))
+        print(make_line(arguments.name, arguments.mechanism, password, salt, _ITERATIONS))
     except ValueError as wrong:
         raise ConfigError(f"NAME: {arguments.name!r}: {wrong}; accepted: another name") from None
     return 0

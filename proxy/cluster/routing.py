@@ -26,7 +26,7 @@ from proxy.cluster.topology import Broker, BrokerId, TopicInfo, Topology
 from proxy.events import RouteKind
 from proxy.wire.fetch import PartitionKey
 
-__all__ = ["Routes", "Selector", "Source", "closest"]
+__all__ = ["Routes", "Selector", "Source", "find_closest"]
 
 _FIRST_BACK_OFF_S: Final = 1.0
 
@@ -105,12 +105,13 @@ class Routes:
         """By follower that is down, the partitions that would be read from it."""
         self._timers: list[tuple[float, PartitionKey]] = []
 
-    def source(self, key: PartitionKey, rack: str, topology: Topology, now_s: float) -> Source:
+    def choose_source(self, key: PartitionKey, rack: str, topology: Topology, now_s: float) -> Source:
         """Return the broker to fetch the partition *key* from at *now_s*, for a client in *rack*.
 
         In a back-off after a follower's failure, it is the leader, without a rack in the fetch. Otherwise it is the
         preferred replica that the leader has named, unless it has expired or is not online and in sync any more;
-        then, with ``Selector.RACK_AWARE``, the ``closest`` replica, unless it is in a back-off; then the leader.
+        then, with ``Selector.RACK_AWARE``, the closest replica (``find_closest``), unless it is in a back-off; then
+        the leader.
         """
         avoided = self._avoided.get(key)
         if avoided is not None and now_s < avoided.until_s:
@@ -118,11 +119,11 @@ class Routes:
         info = topology.topic(key.topic)
         preferred = self._preferred.get(key)
         if preferred is not None:
-            if now_s < preferred.until_s and self._still_holds(key, preferred, info, topology):
+            if now_s < preferred.until_s and self._is_still_usable(key, preferred, info, topology):
                 return Source(preferred.node_id)
             del self._preferred[key]
-        if self._selector is Selector.RACK_AWARE and info is not None and self._leads(info, key.partition):
-            node_id = closest(info, key.partition, rack, topology.brokers)
+        if self._selector is Selector.RACK_AWARE and info is not None and self._is_led_here(info, key.partition):
+            node_id = find_closest(info, key.partition, rack, topology.brokers)
             if node_id is not None:
                 if not self._is_down(node_id, now_s):
                     return Source(node_id)
@@ -153,34 +154,35 @@ class Routes:
             heappush(self._timers, (now_s + self._max_age_s, key))
         return True
 
-    def failed(self, key: PartitionKey, now_s: float) -> None:
+    def avoid_followers(self, key: PartitionKey, now_s: float) -> None:
         """Make the leader, without a rack, the source of partition *key*, because a follower returned an error.
 
-        This lasts for a back-off of 1 s, which doubles with each further call until ``works``, up to ``max_age_s``.
-        The preferred replica is forgotten.
+        This lasts for a back-off of 1 s, which doubles with each further call until ``end_back_off``, up to
+        ``max_age_s``. The preferred replica is forgotten.
         """
         self._preferred.pop(key, None)
         self._avoid(key, now_s)
 
-    def works(self, key: PartitionKey) -> None:
+    def end_back_off(self, key: PartitionKey) -> None:
         """End the back-off of the partition *key*, because a follower returned its records without an error."""
         self._avoided.pop(key, None)
 
-    def lost(self, node_id: BrokerId, keys: Iterable[PartitionKey], now_s: float) -> None:
+    def exclude_follower(self, node_id: BrokerId, keys: Iterable[PartitionKey], now_s: float) -> None:
         """Exclude the follower *node_id* as a source for a back-off, because it cannot be reached or used.
 
-        The back-off is 1 s, and doubles with each further call until ``answers``, up to ``max_age_s``. *keys* are
-        the partitions that were read from the follower: ``expired`` yields them once the back-off is over.
+        The back-off is 1 s, and doubles with each further call until ``readmit_follower``, up to ``max_age_s``.
+        *keys* are the partitions that were read from the follower: ``take_expired`` yields them once the back-off
+        is over.
         """
         self._down[node_id] = _BackOff.after(self._down.get(node_id), self._max_age_s, now_s)
         for key in [key for key, each in self._preferred.items() if each.node_id == node_id]:
             del self._preferred[key]
         self._kept_away.setdefault(node_id, {}).update(dict.fromkeys(keys))
 
-    def answers(self, node_id: BrokerId) -> None:
-        """End the back-off that ``lost`` began for the follower *node_id*, because it responded.
+    def readmit_follower(self, node_id: BrokerId) -> None:
+        """End the back-off that ``exclude_follower`` began for the follower *node_id*, because it responded.
 
-        The next ``expired`` yields the partitions that were to be read from it.
+        The next ``take_expired`` yields the partitions that were to be read from it.
         """
         self._down.pop(node_id, None)
 
@@ -189,17 +191,17 @@ class Routes:
         self._preferred.pop(key, None)
         self._avoided.pop(key, None)
 
-    def expired(self, now_s: float) -> Iterator[PartitionKey]:
+    def take_expired(self, now_s: float) -> Iterator[PartitionKey]:
         """Yield the partitions whose preferred replica or back-off has expired since the last call.
 
-        ``source`` may return another broker for them now. A partition may be yielded twice.
+        ``choose_source`` may return another broker for them now. A partition may be yielded twice.
         """
         while self._timers and self._timers[0][0] <= now_s:
             yield heappop(self._timers)[1]
         for node_id in [node_id for node_id in self._kept_away if not self._is_down(node_id, now_s)]:
             yield from self._kept_away.pop(node_id)
 
-    def kind(self, source: Source) -> RouteKind:
+    def route_kind(self, source: Source) -> RouteKind:
         """Return the reason why *source* is read, for telemetry.
 
         It is "leader", or "rackless" without a rack; for a follower "selected" with ``Selector.RACK_AWARE``,
@@ -209,7 +211,7 @@ class Routes:
             return "rackless" if source.is_rackless else "leader"
         return "selected" if self._selector is Selector.RACK_AWARE else "preferred"
 
-    def _leads(self, info: TopicInfo, partition: int) -> bool:
+    def _is_led_here(self, info: TopicInfo, partition: int) -> bool:
         """Return whether the client's broker leads the partition; if not, the client chose that replica itself."""
         leader = info.leaders.get(partition)
         return leader is not None and leader.node_id == self.home.node_id
@@ -222,7 +224,7 @@ class Routes:
         back_off = self._down.get(node_id)
         return back_off is not None and now_s < back_off.until_s
 
-    def _still_holds(
+    def _is_still_usable(
         self, key: PartitionKey, preferred: _Preferred, info: TopicInfo | None, topology: Topology
     ) -> bool:
         """Return whether newer metadata still has the preferred follower online and in sync."""
@@ -241,7 +243,7 @@ def _is_online(info: TopicInfo, partition: int, node_id: BrokerId, topology: Top
     return replicas is not None and node_id in replicas.online and node_id in topology.brokers
 
 
-def closest(info: TopicInfo, partition: int, rack: str, brokers: Mapping[BrokerId, Broker]) -> BrokerId | None:
+def find_closest(info: TopicInfo, partition: int, rack: str, brokers: Mapping[BrokerId, Broker]) -> BrokerId | None:
     """Return the in-sync follower in *rack* that a client there should read; None if it should read the leader.
 
     The leader is read if it is in the rack, or no in-sync replica is; also if *rack* is empty or the partition is

@@ -80,8 +80,8 @@ _NO_TOPIC: Final = TopicInfo(None, NO_TOPIC_ID, ErrorCode.unknown_topic_id)
 class Topology:
     """The metadata of a cluster at one time: brokers by node id, and topics by name and by id.
 
-    It is immutable: ``refreshed`` returns a new one for each Metadata response. A topic that did not change is the
-    same object in both, so that a comparison by identity shows changes.
+    It is immutable: ``with_metadata`` returns a new one for each Metadata response. A topic that did not change is
+    the same object in both, so that a comparison by identity shows changes.
     """
 
     cluster_id: str | None = None
@@ -98,7 +98,7 @@ class Topology:
         """
         return _NO_TOPIC if topic == NO_TOPIC_ID else self.topics.get(topic)
 
-    def led(self, key: PartitionKey) -> tuple[TopicId | None, Leader | None] | None:
+    def id_and_leader_of(self, key: PartitionKey) -> tuple[TopicId | None, Leader | None] | None:
         """Return the topic id and the leader of a partition, each None if unknown; None if the topic is unknown."""
         info = self.topic(key.topic)
         return None if info is None else (info.topic_id, info.leaders.get(key.partition))
@@ -118,7 +118,7 @@ class Topology:
             elif (info := self.topic(topic)) is not None and info.name is not None:
                 yield info.name
 
-    def refreshed(self, metadata: Any, now_s: float = 0.0) -> "Topology":
+    def with_metadata(self, metadata: Any, now_s: float = 0.0) -> "Topology":
         """Return a new topology: this one, updated by *metadata*, the body of a Metadata response at *now_s*.
 
         *metadata* is a kio entity of any version. Its brokers replace all brokers. Its topics replace those of the
@@ -159,8 +159,8 @@ def _topic_info(topic: Any) -> TopicInfo:
     }
     # Many partitions of a topic have the same replicas, and share one object.
     shared: dict[Replicas, Replicas] = {}
-    told = ((int(each.partition_index), _replicas(each)) for each in topic.partitions)
-    replicas = {partition: shared.setdefault(each, each) for partition, each in told}
+    by_partition = ((int(each.partition_index), _replicas(each)) for each in topic.partitions)
+    replicas = {partition: shared.setdefault(each, each) for partition, each in by_partition}
     name = str(topic.name) if topic.name is not None else None
     identity = TopicId(topic_id.bytes) if topic_id is not None else None
     return TopicInfo(name, identity, int(topic.error_code), leaders, replicas)

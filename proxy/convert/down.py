@@ -271,7 +271,7 @@ class DownConversion:
                 entry = next(entries(self._log, self._at), None)
                 if entry is not None:
                     if not (is_copied(entry, self._target) or (is_plain(entry) and self._aborted.is_over)):
-                        entry.check(self._log)
+                        entry.verify_checksum(self._log)
                     self._kind = treatment_of(entry, self._log, self._offset, self._target, self._aborted)
                 self._entry = entry
             except BadRecords as error:

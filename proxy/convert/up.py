@@ -106,7 +106,7 @@ def _runs(message_set: memoryview, magic: int) -> tuple[list[_Run], int]:
 
 
 def _unwrapped(entry: Entry, message_set: memoryview, limit: int) -> _Run:
-    entry.check(message_set)
+    entry.verify_checksum(message_set)
     if entry.codec not in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4):
         raise BadRecords(ErrorCode.invalid_record, f"codec {entry.codec} in magic {entry.magic}")
     if not value_of(entry, message_set):

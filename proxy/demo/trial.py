@@ -141,7 +141,7 @@ class _UpstreamCost:
                 so_far.from_brokers + record.response_bytes,
             )
 
-    def left(self, _: ConnectionInfo, /) -> None:
+    def end_connection(self, _: ConnectionInfo, /) -> None:
         """Do nothing: the fetches of the connection are counted already."""
 
 

@@ -345,7 +345,7 @@ class LogCache:
         fetcher.rejections = 0
         response = result.response
         for routes in self._routes.values():
-            routes.answers(fetcher_id.source.node_id)
+            routes.readmit_follower(fetcher_id.source.node_id)
         if response.throttle_ms:
             self.throttled_until_s = max(self.throttled_until_s, now_s + response.throttle_ms / 1000)
         if response.throttle_ms and not response.topics:
@@ -422,7 +422,7 @@ class LogCache:
             key = log.key.partition
             if key.topic not in same:
                 same[key.topic] = before.topic(key.topic) is topology.topic(key.topic)
-            if not same[key.topic] and before.led(key) != topology.led(key):
+            if not same[key.topic] and before.id_and_leader_of(key) != topology.id_and_leader_of(key):
                 self.void(log)
 
     def drain(self) -> None:
@@ -448,7 +448,7 @@ class LogCache:
             self._leave_fetcher(log)
             self._index.drop(log)
         for routes in self._routes.values():
-            for key in list(routes.expired(now_s)):
+            for key in list(routes.take_expired(now_s)):
                 for log in list(self._index.of_partition(key)):
                     self.void(log)
         for each in self._sources.values():
@@ -516,7 +516,7 @@ class LogCache:
     def _fetchers(self, source: Source, routes: Routes) -> _Fetchers:
         each = self._sources.get(source)
         if each is None:
-            route = routes.kind(source)
+            route = routes.route_kind(source)
             each = _Fetchers(*(Fetcher(FetcherId(source, kind), route, self._jitter) for kind in FetcherKind))
             self._sources[source] = each
             self._all_fetchers |= {fetcher.id: fetcher for fetcher in each}
@@ -547,7 +547,7 @@ class LogCache:
         """Read *logs* of a follower from the leaders, within the same client fetches."""
         keys = [log.key.partition for log in logs]
         for routes in self._routes.values():
-            routes.lost(fetcher.id.source.node_id, keys, now_s)
+            routes.exclude_follower(fetcher.id.source.node_id, keys, now_s)
         for reader in fetcher.waiting:
             reader.owner.restart_watchdog(now_s)
         for log in logs:
@@ -873,7 +873,7 @@ class LogCache:
             return len(records)
         if fetcher.is_follower:
             for routes in self._routes.values():
-                routes.works(log.key.partition)
+                routes.end_back_off(log.key.partition)
         log.moved(len(records), now_s)
         fetcher.cut.pop(log, None)
         log.cuts = 0
@@ -911,7 +911,7 @@ class LogCache:
                 reader.at_leader[key] = None
         elif fetcher.is_follower and not len(reply.records):
             for routes in self._routes.values():
-                routes.failed(key, now_s)
+                routes.avoid_followers(key, now_s)
             if reply.error in STALE_TOPOLOGY:
                 self._refresh_metadata(key)
         elif is_routed and not reply.error:
@@ -939,7 +939,7 @@ class LogCache:
         for reader in log.readers:
             if key in reader.at_leader:
                 del reader.at_leader[key]
-                self.routes(reader.node_id).failed(key, now_s)
+                self.routes(reader.node_id).avoid_followers(key, now_s)
 
     def _routes_of(self, readers: Iterable["Positions"]) -> Iterator[Routes]:
         return (self._routes[node_id] for node_id in dict.fromkeys(reader.node_id for reader in readers))

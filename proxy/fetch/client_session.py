@@ -250,7 +250,9 @@ class ClientSession:
         """Encode all entries and rows again, for another Fetch version of the client."""
         for part in self._parts.values():
             entries = self._layout.entry.iter_unpack(part.entries)
-            part.entries = b"".join(layout.pack(fields[0], self._layout.ask(fields)) for fields in entries)
+            part.entries = b"".join(
+                layout.pack(fields[0], self._layout.fetch_partition(fields)) for fields in entries
+            )
             if part.sent is not None:
                 rewritten = bytearray(len(part.sent) // self._rows.stride * rows.stride)
                 for index, partition in enumerate(_indices(layout, part.entries)):

@@ -149,7 +149,7 @@ class Delivery:
         elif key in self.state.checked:
             source = routes.home if self._follows or not rack else routes.rackless
         else:
-            source = routes.source(key, rack, at.cache.topology, now_s)
+            source = routes.choose_source(key, rack, at.cache.topology, now_s)
             if source.is_rackless and not rack:
                 source = routes.home
         return LogKey(key, source, ask.epoch, ask.last_fetched_epoch, at.is_probe), ask
@@ -353,7 +353,7 @@ def sends_epochs(request: FetchRequest) -> bool:
     """Return whether a client sends leader epochs, so that it detects truncation itself."""
     layout = request_layout(request.version)
     first = next((section.entries for section in request.sections if section.entries), None)
-    return first is not None and layout.ask(layout.entry.unpack_from(first)).epoch != UNKNOWN
+    return first is not None and layout.fetch_partition(layout.entry.unpack_from(first)).epoch != UNKNOWN
 
 
 def _is_ours(reply: PartitionReply, exchange: Exchange, topic: Topic, *, by_id: bool) -> bool:

@@ -135,7 +135,7 @@ class Exchange:
         """Return whether the request has a leader epoch for the partition. Cost: O(partitions of the topic)."""
         layout = request_layout(self.version)
         return any(
-            fields[0] == partition and layout.ask(fields).epoch != UNKNOWN
+            fields[0] == partition and layout.fetch_partition(fields).epoch != UNKNOWN
             for section in self.request.sections
             if section.topic == topic
             for fields in layout.entry.iter_unpack(section.entries)

@@ -258,7 +258,7 @@ class FetchState:
             fields = layout.entry.unpack_from(entries, at)
             key = None if known.info is None else known.info.key(fields[0], by_id=context.by_id)
             if key in self.asks and known.info is not None:
-                ask = _with_epoch(layout.ask(fields), known.info, key.partition, context)
+                ask = _with_epoch(layout.fetch_partition(fields), known.info, key.partition, context)
                 self._skipped.pop(key, None)
                 self.checked.discard(key)
                 if ask != self.asks[key]:
@@ -313,7 +313,7 @@ class FetchState:
             else:
                 assert info is not None
                 assert key is not None
-                self.asks[key] = _with_epoch(layout.ask(fields), info, partition, context)
+                self.asks[key] = _with_epoch(layout.fetch_partition(fields), info, partition, context)
                 keys.append(key)
         if keys:
             self.named[keys[0].topic] = topic

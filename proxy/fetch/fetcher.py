@@ -299,7 +299,7 @@ class Fetcher:
 
     def move(self, log: "SharedLog", offset: int) -> None:
         """Request *log* from *offset* on, after all others (KAFKA-12330); only while no request is in flight."""
-        self._session.take_out(log.key.partition)
+        self._session.remove(log.key.partition)
         self._put(log, offset)
 
     def _put(self, log: "SharedLog", offset: int) -> None:
@@ -310,7 +310,7 @@ class Fetcher:
         """Remove *log* from the next requests; the response to a request in flight is not applied to it."""
         log.confirmed = 0 if log in self.cut else self.confirmed
         del self.logs[log.key.partition]
-        self._session.take_out(log.key.partition)
+        self._session.remove(log.key.partition)
         for each in (self.moved, self.without_offsets, self.probes, self.cut, self.checked):
             each.pop(log, None)
 
@@ -353,7 +353,7 @@ class Fetcher:
         flight, self._in_flight = self._in_flight, None
         if flight is None:
             return []
-        self._session.lost(flight.sent.plan)
+        self._session.discard_plan(flight.sent.plan)
         return [EmitRecord(flight.sent.unanswered(now_s))]
 
     # ------------------------------------------------------------------------------------------- requests
@@ -428,7 +428,7 @@ class Fetcher:
         fields = SessionResponseFields(response.error, SessionId(response.session_id), response.throttle_ms, keys)
         outcome = self._session.receive(flight.sent.plan, fields)
         if isinstance(outcome, AcceptedResponse):
-            self.is_behind = _is_behind(response, flight.max_bytes, self._session.asked)
+            self.is_behind = _is_behind(response, flight.max_bytes, self._session.get_planned)
         self._learn_of_slots(flight.sent.plan, response, outcome, now_s)
         if flight.wait.is_parked:
             confirms = number if flight.begun_number is None else flight.begun_number
@@ -438,13 +438,15 @@ class Fetcher:
         answered = partial(flight.sent.answered, client_fetches=client_fetches)
         record = partial(answered, response, len(frame), now_s, topic_name)
         records = tuple(self._session_records(flight.sent, outcome, now_s))
-        return FetchResult(response, outcome, self._session.asked, flight.sent.sent_s, confirms, record, records)
+        return FetchResult(
+            response, outcome, self._session.get_planned, flight.sent.sent_s, confirms, record, records
+        )
 
     def close_session(self, now_s: float) -> Iterator[EmitRecord | CloseSession]:
         """Yield telemetry and, if there is a session, the request that closes it; the fetcher's use ends here."""
         size = self._session.size
         yield from self.lost(now_s)
-        plan = self._session.farewell()
+        plan = self._session.close()
         if plan is None:
             return
         yield self._session_record(plan.session_id, "closed", size, "the client has gone")

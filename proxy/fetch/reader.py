@@ -421,7 +421,7 @@ class Reader:
         change = self._delivery.update(exchange.request, self._topology, at, by_id=by_id)
         for key in change.recreated:
             # By name, the offsets that are known may be those of either topic; the leader knows.
-            at.cache.routes(self.node_id).failed(key, now_s)
+            at.cache.routes(self.node_id).avoid_followers(key, now_s)
             at.void(key)
         asks = self._delivery.state.asks
         for key in change.touched:

@@ -82,7 +82,7 @@ def samples(request: FetchRequest, pieces: Sequence[bytes | memoryview], topolog
     answer = read_response(request.version, memoryview(b"".join(pieces))[_SIZE_BYTES:])
     layout = request_layout(request.version)
     offsets = {
-        (section.topic, fields[0]): layout.ask(fields).offset
+        (section.topic, fields[0]): layout.fetch_partition(fields).offset
         for section in request.sections
         for fields in layout.entry.iter_unpack(section.entries)
     }

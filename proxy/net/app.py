@@ -64,7 +64,7 @@ from proxy.wire.records import Codec
 __all__ = ["Proxy", "serve"]
 
 _LOG_EVERY_S: Final = 1.0
-_INVENTORY_EVERY_S: Final = 300.0
+_CLIENT_RECORDS_EVERY_S: Final = 300.0
 _CHECK_LIVENESS: Final = "CHECK_SIDEFETCH_LIVENESS"
 """Environment variable of the tests: with it, the rule L1 of ``LOG_CACHE.md`` is asserted after each event."""
 
@@ -90,7 +90,7 @@ async def serve(
     log_rack(found, log)
     raise_open_files_limit(config.limits, log)
     proxy = Proxy(config, log, rack=found.rack)
-    proxy.garbage.settle()
+    proxy.garbage.configure()
     with (
         trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals,
         trio.open_signal_receiver(signal.SIGHUP) as hang_ups,
@@ -106,7 +106,7 @@ def _random_session_id() -> int:
     return random.randrange(1, MAX_SESSION_ID + 1)
 
 
-def _policy(config: ConversionConfig) -> Policy:
+def _conversion_policy(config: ConversionConfig) -> Policy:
     return Policy(
         config.down_conversion,
         config.isolation == "read_committed",
@@ -116,7 +116,7 @@ def _policy(config: ConversionConfig) -> Policy:
     )
 
 
-def _whose_logins(config: Config) -> Sasl:
+def _sasl_policy(config: Config) -> Sasl:
     if config.upstream_security.sasl == "client":
         return Sasl.REQUIRED
     asks_itself = config.upstream_security.sasl != "none" or config.downstream_security.sasl_file is not None
@@ -140,48 +140,49 @@ class Proxy:
         self.log = log
         self._access = access_of(config.upstream_security, log)
         watch = RackWatch(rack, log)
-        self.topology = TopologyService(config.upstream, log, watch.saw, self._access)
+        self.topology = TopologyService(config.upstream, log, watch.check_topology, self._access)
         self.counts: Counter[str] = Counter()
         """Counters by name: connections, failures by type, limits that were reached, verified responses, bugs."""
         self._principals: Principals | None = None
         if config.upstream_security.sasl == "client":
             known = self.topology.addresses
             self._principals = Principals(
-                self._access, lambda access: TopologyService(config.upstream, log, watch.saw, access, known)
+                self._access,
+                lambda access: TopologyService(config.upstream, log, watch.check_topology, access, known),
             )
         self.live = ReloadableSettings(config, log)
         self.garbage = GarbageCollector()
         self.clients: set[ClientConnection] = set()
-        self._gone = trio.Event()
+        self._client_left = trio.Event()
         self._stopping = trio.Event()
         self._listeners: Listeners | None = None
         self._is_listening = False
-        self._tell = LimitLog(self.counts, log)
+        self._limit_log = LimitLog(self.counts, log)
         limits = config.limits
-        self._admission = ConnectionLimits(limits, self._tell)
+        self._admission = ConnectionLimits(limits, self._limit_log)
         request_budget = Budget(
-            limits.request_memory_bytes, log, "request-memory", self._counted("limit_request_memory")
+            limits.request_memory_bytes, log, "request-memory", self._make_counter("limit_request_memory")
         )
         self.traffic = Traffic()
         self.client_sessions = ClientSessions(
             config.downstream.client_sessions, _random_session_id, limits.max_fetch_partitions
         )
         upstream = config.upstream
-        budget = Budget(upstream.memory_bytes, log, on_wait=self._counted("limit_memory"))
-        self._reception = ConnectionAcceptor(
-            config, self._access, self.topology, budget, request_budget, self._tell, log, self.counts
+        budget = Budget(upstream.memory_bytes, log, on_wait=self._make_counter("limit_memory"))
+        self._acceptor = ConnectionAcceptor(
+            config, self._access, self.topology, budget, request_budget, self._limit_log, log, self.counts
         )
         self._redirected = RedirectedConnections(config, self.topology, self.counts, log)
-        sources = self._sources((budget, request_budget))
-        self.watching = TelemetryOutputs(
+        sources = self._make_sampled_values((budget, request_budget))
+        self.outputs = TelemetryOutputs(
             config, rack, log, self.counts, self.topology, self._access, sources, observers
         )
-        told = self.watching.observers
-        reading = FetchConfig(
+        all_observers = self.outputs.observers
+        fetch_config = FetchConfig(
             upstream.upstream_max_wait_s,
             upstream.fetch_buffer_bytes,
             upstream.ask_timeout_s,
-            _policy(config.conversion),
+            _conversion_policy(config.conversion),
             rack or "",
             Selector(config.routing.replica_selector),
             upstream.metadata_max_age_s,
@@ -190,27 +191,27 @@ class Proxy:
             reads_ahead=upstream.read_ahead,
             shares_reads=upstream.share_reads,
             checks_liveness=_CHECK_LIVENESS in os.environ,
-            records_exchanges=told.wants_exchanges,
+            records_exchanges=all_observers.wants_exchanges,
         )
         self.services = Services(
             self.topology,
             upstream.connect_timeout_s,
-            reading,
+            fetch_config,
             budget,
-            told,
+            all_observers,
             log,
             self.live,
             self.counts,
             config.verify_rate,
             self.traffic,
-            LogCaches(reading, log, lambda: SharedCacheRecorder(told, self.traffic, rack)),
+            LogCaches(fetch_config, log, lambda: SharedCacheRecorder(all_observers, self.traffic, rack)),
             self._access,
-            _whose_logins(config),
+            _sasl_policy(config),
             self._principals,
             RequestLimits(limits.max_in_flight, limits.max_fetch_partitions),
         )
 
-    def _counted(self, name: str) -> Callable[[], None]:
+    def _make_counter(self, name: str) -> Callable[[], None]:
         return lambda: self.counts.update({name: 1})
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -220,12 +221,12 @@ class Proxy:
 
         Raises: ConfigError: a port cannot be listened on.
         """
-        async with self.watching.kept():
+        async with self.outputs.running():
             await self._serve_until_stopped(task_status)
 
     async def _serve_until_stopped(self, task_status: trio.TaskStatus[None]) -> None:
         async with trio.open_nursery() as nursery:
-            await self.watching.begin(nursery, self.probe_state)
+            await self.outputs.begin(nursery, self.probe_state)
             await nursery.start(self.services.caches.run)
             self._listeners = Listeners(self._config.downstream, self._serve_client, nursery, self.log)
             await self._listeners.open_bootstrap()
@@ -235,7 +236,7 @@ class Proxy:
             self._is_listening = True
             nursery.start_soon(Heartbeat(self.log).run)
             nursery.start_soon(self._access.run)
-            for watched in self._reception.watched:
+            for watched in self._acceptor.watched:
                 nursery.start_soon(watched.run)
             if self._principals is not None:
                 nursery.start_soon(self._principals.run)
@@ -243,7 +244,7 @@ class Proxy:
                 nursery.start_soon(self.topology.run)
             nursery.start_soon(self.garbage.run)
             nursery.start_soon(log_traffic, self.traffic, self.log)
-            nursery.start_soon(self._tell_inventories)
+            nursery.start_soon(self._emit_client_records)
             nursery.start_soon(enforce_timeouts, lambda: self.clients, self._config.limits)
             nursery.start_soon(self._open_broker_listeners, self._listeners)
             task_status.started()
@@ -253,18 +254,18 @@ class Proxy:
                 client.drain()
             with trio.move_on_after(self._config.grace_s):
                 while self.clients or self._redirected.passing:
-                    self._gone = trio.Event()
-                    await self._gone.wait()
+                    self._client_left = trio.Event()
+                    await self._client_left.wait()
             left = len(self.clients)
             nursery.cancel_scope.cancel()
-        told = self._client_sessions_told() | self.traffic.fields()
-        self.log.info("stopped", clients_left=left, **self.counts, **told)
+        fields = self._client_session_fields() | self.traffic.as_log_fields()
+        self.log.info("stopped", clients_left=left, **self.counts, **fields)
 
-    async def _tell_inventories(self) -> None:
+    async def _emit_client_records(self) -> None:
         while True:
-            await trio.sleep(_INVENTORY_EVERY_S)
+            await trio.sleep(_CLIENT_RECORDS_EVERY_S)
             for client in list(self.clients):
-                client.tell_inventory()
+                client.emit_client_record()
 
     def stop(self) -> None:
         """Begin to drain: ``run`` answers fetches that wait in Sidefetch, and returns when all clients have left.
@@ -282,7 +283,7 @@ class Proxy:
             return "stopping"
         return "ready" if self._is_listening else "starting"
 
-    def _sources(self, budgets: Sequence[Budget]) -> SampledValues:
+    def _make_sampled_values(self, budgets: Sequence[Budget]) -> SampledValues:
         return SampledValues(
             self.topology,
             self._principals is None,
@@ -304,7 +305,7 @@ class Proxy:
         listeners.open_for_all(list(topology.brokers))
         self.log.info("cluster-found", cluster=topology.cluster_id, brokers=len(topology.brokers))
 
-    def _client_sessions_told(self) -> dict[str, int]:
+    def _client_session_fields(self) -> dict[str, int]:
         """Return the numbers of client sessions, of their partitions and of evictions, as KIP-227 defines them."""
         sessions = self.client_sessions
         return {
@@ -317,20 +318,20 @@ class Proxy:
 
     async def _serve_client(self, node_id: BrokerId | None, stream: trio.SocketStream) -> None:
         assert self._listeners is not None
-        place_for = partial(local_address, self._config.downstream.advertise, self.topology, self._listeners)
-        with self._let_in(stream) as peer:
+        mapper_for = partial(local_address, self._config.downstream.advertise, self.topology, self._listeners)
+        with self._admit(stream) as peer:
             if peer is not None:
-                await self._serve(place_for, peer, node_id, stream)
+                await self._serve(mapper_for, peer, node_id, stream)
 
     async def _serve_redirected(self, stream: trio.SocketStream) -> None:
-        with self._let_in(stream) as peer:
+        with self._admit(stream) as peer:
             if peer is not None:
-                place_for = partial(broker_address, self.topology)
-                await self._redirected.take(stream, partial(self._serve, place_for, peer))
-                self._gone.set()
+                mapper_for = partial(broker_address, self.topology)
+                await self._redirected.handle(stream, partial(self._serve, mapper_for, peer))
+                self._client_left.set()
 
     @contextmanager
-    def _let_in(self, stream: trio.SocketStream) -> Iterator[str | None]:
+    def _admit(self, stream: trio.SocketStream) -> Iterator[str | None]:
         """Count a client's connection for its ``with`` block, and log errors in the block instead of raising them.
 
         So an error in one client's connection ends only that connection.
@@ -342,7 +343,7 @@ class Proxy:
         except OSError:
             yield None  # the client has left already
             return
-        if not self._admission.enters(peer):
+        if not self._admission.try_add(peer):
             yield None
             return
         try:
@@ -350,42 +351,42 @@ class Proxy:
         except* LimitReached as wrong:
             reached = next(leaves(wrong))
             assert isinstance(reached, LimitReached)
-            self._tell(reached.limit, peer, str(reached))
+            self._limit_log(reached.limit, peer, str(reached))
         except* AuthenticationFailed as wrong:
-            self._ended("logins_refused", "authentication-failed", peer, wrong)
+            self._count_failure("logins_refused", "authentication-failed", peer, wrong)
         except* ClientProtocolError as wrong:
-            self._ended("client_protocol_errors", "client-protocol-error", peer, wrong)
+            self._count_failure("client_protocol_errors", "client-protocol-error", peer, wrong)
         except* BrokerProtocolError as wrong:
-            self._ended("broker_protocol_errors", "broker-protocol-error", peer, wrong)
+            self._count_failure("broker_protocol_errors", "broker-protocol-error", peer, wrong)
         except* BrokerUnavailable as wrong:
-            self._ended("brokers_unavailable", "broker-unavailable", peer, wrong)
+            self._count_failure("brokers_unavailable", "broker-unavailable", peer, wrong)
         except* Exception as bug:
             self.counts["bugs"] += 1
             trace = "".join(traceback.format_exception(bug))
             self.log.error("unhandled-exception", client=peer, trace=trace)
         finally:
-            self._admission.leaves(peer)
+            self._admission.remove(peer)
 
     async def _serve(
         self,
-        place_for: Callable[[FrameSocket], Place],
+        mapper_for: Callable[[FrameSocket], Place],
         peer: str,
         node_id: BrokerId | None,
         stream: trio.SocketStream,
     ) -> None:
-        client = await self._reception.accepted(stream, peer)
+        client = await self._acceptor.accept(stream, peer)
         if client is not None:
             self.counts["connections"] += 1
             with client:
-                await self._connected(place_for(client), node_id, client)
+                await self._run_connection(mapper_for(client), node_id, client)
 
-    def _ended(self, count: str, event: str, peer: str, wrong: BaseExceptionGroup[Exception]) -> None:
+    def _count_failure(self, count: str, event: str, peer: str, wrong: BaseExceptionGroup[Exception]) -> None:
         self.counts[count] += 1
         reason = next(leaves(wrong))
         self.log.warning(event, every_s=_LOG_EVERY_S, per=str(reason), client=peer, reason=reason)
 
-    async def _connected(self, place: Place, node_id: BrokerId | None, client: FrameSocket) -> None:
-        received = await self._reception.received(node_id, client)
+    async def _run_connection(self, place: Place, node_id: BrokerId | None, client: FrameSocket) -> None:
+        received = await self._acceptor.set_up(node_id, client)
         connection = ClientConnection(
             client, received.node_id, place, self.services, received.ready, received.admitted
         )
@@ -396,5 +397,5 @@ class Proxy:
             await connection.run()
         finally:
             self.clients.discard(connection)
-            self.garbage.ended()
-            self._gone.set()
+            self.garbage.count_ended()
+            self._client_left.set()

@@ -28,17 +28,17 @@ class GarbageCollector:
     """The schedule of cyclic garbage collections in this process: after client connections have ended.
 
     It collects once a minute if any has ended, and at once when 1,000 have. Python itself collects only rarely
-    after ``settle``, which also configures when the C library frees memory.
+    after ``configure``, which also configures when the C library frees memory.
 
-    Use: call ``settle`` once, when all modules are loaded; ``run`` from then on; and ``ended`` for each client
-        connection that has ended.
+    Use: call ``configure`` once, when all modules are loaded; ``run`` from then on; and ``count_ended`` for each
+        client connection that has ended.
     """
 
     def __init__(self) -> None:
         self._ended = 0
         self._are_many = trio.Event()
 
-    def settle(self) -> None:
+    def configure(self) -> None:
         """Exempt all present objects from garbage collection, and configure when Python and glibc free memory.
 
         Python rarely collects cycles by itself from now on. glibc returns buffers of more than 1 MiB to the system
@@ -53,7 +53,7 @@ class GarbageCollector:
         gc.freeze()
         gc.set_threshold(*_THRESHOLDS)
 
-    def ended(self) -> None:
+    def count_ended(self) -> None:
         """Count an ended client connection: its objects refer to each other, so only a collection frees them."""
         self._ended += 1
         if self._ended >= _MOST_ENDED:

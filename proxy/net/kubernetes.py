@@ -46,7 +46,7 @@ def zone_of_this_node(
     node = environ.get(NODE_NAME, "").strip()
     if not node:
         raise NoRack(f"{NODE_NAME} is not set", _NAME_NODE)
-    token, tls = _credentials(account)
+    token, tls = _check_credentials(account)
     request = Request(f"https://{api}/api/v1/nodes/{quote(node, safe='')}", headers={"Accept": _METADATA_ONLY})
     request.add_unredirected_header("Authorization", f"Bearer {token}")
     try:
@@ -55,7 +55,7 @@ def zone_of_this_node(
         return zone_in_node(body, label), node
     except HTTPError as refused:
         refused.close()
-        raise NoRack(f"the API answers {refused.code} for node {node}", _remedy(refused.code)) from None
+        raise NoRack(f"the API answers {refused.code} for node {node}", _remedy_for(refused.code)) from None
     except URLError as unreached:
         raise NoRack(f"the API at {api} was not reached: {unreached.reason}", _OR_GIVE) from None
     except (OSError, http.client.HTTPException) as broken:
@@ -85,7 +85,7 @@ def read_credentials(account: Path) -> tuple[str, ssl.SSLContext]:
     return token, tls
 
 
-def _credentials(account: Path) -> tuple[str, ssl.SSLContext]:
+def _check_credentials(account: Path) -> tuple[str, ssl.SSLContext]:
     try:
         token, tls = read_credentials(account)
     except (OSError, ValueError) as wrong:
@@ -96,7 +96,7 @@ def _credentials(account: Path) -> tuple[str, ssl.SSLContext]:
     return token, tls
 
 
-def _remedy(code: int) -> str:
+def _remedy_for(code: int) -> str:
     if code == 404:
         return _NAME_NODE
     return _GRANT if code in (401, 403) else _OR_GIVE

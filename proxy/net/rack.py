@@ -17,9 +17,9 @@ _LIMIT_S: Final = 4.0
 """The time limit for all sources together: the rack is optional, so the start must not wait long for it."""
 _STEP_S: Final = 3.0
 _MOST_BYTES: Final = 64 * 1024
-_IN_TIME: Final = "give --rack, or take what does not answer out of --rack-from"
+_TIMEOUT_REMEDY: Final = "give --rack, or take what does not answer out of --rack-from"
 
-Told = tuple[str, str]
+RackAndSource = tuple[str, str]
 """The rack, and its source as shown to users."""
 
 
@@ -49,15 +49,15 @@ async def find_rack(
     deadline_s = trio.current_time() + limit_s
     for place in routing.rack_from:
         if trio.current_time() >= deadline_s:
-            misses.append(RackMiss(str(place), "no time was left", _IN_TIME))
+            misses.append(RackMiss(str(place), "no time was left", _TIMEOUT_REMEDY))
             continue
         try:
             with trio.fail_at(deadline_s):
                 rack, how = await trio.to_thread.run_sync(
-                    _asked, place, environ, service_account, abandon_on_cancel=True
+                    _query_source, place, environ, service_account, abandon_on_cancel=True
                 )
         except trio.TooSlowError:
-            misses.append(RackMiss(str(place), f"no answer within {limit_s:g} s", _IN_TIME))
+            misses.append(RackMiss(str(place), f"no answer within {limit_s:g} s", _TIMEOUT_REMEDY))
         except NoRack as missed:
             misses.append(RackMiss(str(place), missed.why, missed.remedy))
         else:
@@ -65,17 +65,17 @@ async def find_rack(
     return RackFound(None, "", tuple(misses))
 
 
-def _asked(place: RackSource, environ: Mapping[str, str], account: Path | None) -> Told:
+def _query_source(place: RackSource, environ: Mapping[str, str], account: Path | None) -> RackAndSource:
     """Return the rack that the source *place* has, and the source for users; blocking, for a thread.
 
     Raises: NoRack: the source has no rack.
     """
     if place.kind == "env":
-        return _from_variable(place, environ)
-    return _from_file(place) if place.kind == "file" else _from_kubernetes(place, environ, account)
+        return _read_variable(place, environ)
+    return _read_file(place) if place.kind == "file" else _query_kubernetes(place, environ, account)
 
 
-def _from_variable(place: RackSource, environ: Mapping[str, str]) -> Told:
+def _read_variable(place: RackSource, environ: Mapping[str, str]) -> RackAndSource:
     text = environ.get(place.name, "")
     if not text.strip():
         raise NoRack("not set")
@@ -85,7 +85,7 @@ def _from_variable(place: RackSource, environ: Mapping[str, str]) -> Told:
         raise NoRack(str(wrong), f"set {place.name} to the rack's name") from None
 
 
-def _from_file(place: RackSource) -> Told:
+def _read_file(place: RackSource) -> RackAndSource:
     remedy = "let it have the rack's name, or the pod's labels with its zone"
     try:
         with Path(place.name).open("rb") as file:
@@ -103,7 +103,7 @@ def _from_file(place: RackSource) -> Told:
         raise NoRack(str(wrong), remedy) from None
 
 
-def _from_kubernetes(place: RackSource, environ: Mapping[str, str], account: Path | None) -> Told:
+def _query_kubernetes(place: RackSource, environ: Mapping[str, str], account: Path | None) -> RackAndSource:
     if not environ.get(KUBERNETES_HOST):
         raise NoRack("this is no pod of Kubernetes")
     from proxy.net import kubernetes  # its libraries take memory and time, and few users need them
@@ -130,10 +130,10 @@ class RackWatch:
     def __init__(self, rack: str | None, log: Log) -> None:
         self._rack = rack
         self._log = log
-        self._strange_to: frozenset[str] | None = None
+        self._warned_racks: frozenset[str] | None = None
         """The brokers' racks at the last warning; None if there was none, or a broker has had the rack since."""
 
-    def saw(self, topology: Topology) -> None:
+    def check_topology(self, topology: Topology) -> None:
         """Log a warning if no broker in *topology* has the rack of this process; called after each refresh.
 
         The warning is repeated only after the set of the brokers' racks has changed. An event is logged when a
@@ -143,10 +143,10 @@ class RackWatch:
             return
         racks = frozenset(broker.rack for broker in topology.brokers.values() if broker.rack)
         if self._rack in racks:
-            if self._strange_to is not None:
+            if self._warned_racks is not None:
                 self._log.info("rack-brokers-found", rack=self._rack)
-            self._strange_to = None
-        elif racks != self._strange_to:
-            self._strange_to = racks
-            told = ",".join(sorted(racks)) or None
-            self._log.warning("no-broker-in-rack", rack=self._rack, racks=told)
+            self._warned_racks = None
+        elif racks != self._warned_racks:
+            self._warned_racks = racks
+            names = ",".join(sorted(racks)) or None
+            self._log.warning("no-broker-in-rack", rack=self._rack, racks=names)

@@ -35,7 +35,7 @@ class Services:
     topology: TopologyService
     connect_timeout_s: float
     """The time limit in seconds for connecting to a broker."""
-    reading: FetchConfig
+    fetch_config: FetchConfig
     """The settings of fetches."""
     budget: Budget
     """The memory for responses of brokers."""

@@ -56,7 +56,7 @@ class ApiUsage:
         self._client_id: str | None = None
         self._software = ""
 
-    def asked(self, header: RequestHeader, frame: memoryview) -> None:
+    def add_request(self, header: RequestHeader, frame: memoryview) -> None:
         """Count a request of the client and keep its client id, and the software's name if it is ApiVersions v3+.
 
         Args: header: the header of *frame*, decoded.
@@ -68,28 +68,30 @@ class ApiUsage:
             use = self._uses[api] = _Use()
             if header.api_key == ApiKey.API_VERSIONS:
                 with suppress(MalformedFrame):  # the relay reports the malformed request
-                    self._software = api_versions.client_software(frame)
+                    self._software = api_versions.read_client_software(frame)
         use.requests += 1
         use.request_bytes += SIZE_BYTES + len(frame)
         self._client_id = header.client_id
 
-    def record(self, upgraded_to: Callable[[int, int], int]) -> ClientRecord | None:
+    def make_record(self, upgraded_version: Callable[[int, int], int]) -> ClientRecord | None:
         """Return a telemetry record with all counts since the start of the connection; None without any request.
 
         If the client has not stated its software, the record has a guess from the client's newest Fetch version.
 
-        Args: upgraded_to: a function of an API key and the client's version; returns the version of that API in
-            which Sidefetch sends such requests to the broker.
+        Args: upgraded_version: a function of an API key and the client's version; returns the version of that API
+            in which Sidefetch sends such requests to the broker.
         """
         if not self._uses:
             return None
         apis = [
-            UsedApi(key, version, upgraded_to(key, version), use.requests, use.request_bytes)
+            UsedApi(key, version, upgraded_version(key, version), use.requests, use.request_bytes)
             for (key, version), use in sorted(self._uses.items())
         ]
-        return ClientRecord(self._client_id, self._software or self._guess(), not self._software, tuple(apis))
+        return ClientRecord(
+            self._client_id, self._software or self._guess_software(), not self._software, tuple(apis)
+        )
 
-    def _guess(self) -> str:
+    def _guess_software(self) -> str:
         """Return a guess of the client's Kafka release, from its newest Fetch version; "" if it has not fetched.
 
         The guess is too low if the broker is older than the client: the client then uses an older version.

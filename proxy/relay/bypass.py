@@ -12,7 +12,7 @@ from proxy.wire.fetch import FetchRequest, Topic
 
 __all__ = ["BypassState"]
 
-_GONE_AFTER: Final = 3
+_LASTING_AFTER: Final = 3
 """Consecutive forwarded fetches after which the client no longer counts as using its reader.
 
 Without this bound, a client whose fetches alternate between two sets of topics would have a new session created
@@ -33,43 +33,51 @@ class BypassState:
 
     _node_id: BrokerId
     """The broker for which the client's listener stands."""
-    _ours: ClientSessions
+    _client_sessions: ClientSessions
     """The fetch sessions that Sidefetch keeps for its clients."""
-    _session: frozenset[Topic] = frozenset()
+    _session_topics: frozenset[Topic] = frozenset()
     """The topics of the session that the client has with the broker itself."""
-    _in_a_row: int = 0
+    _consecutive: int = 0
     """The number of fetches that were forwarded since the last one that was not."""
-    is_only: bool = False
+    is_forced: bool = False
     """Whether all fetches must be forwarded, because Sidefetch cannot log in to brokers as this client."""
-    left_behind: int = NO_SESSION
+    abandoned_session_id: int = NO_SESSION
     """The broker's session of the last fetch, if that fetch was the first not to be forwarded; else NO_SESSION."""
 
     @property
-    def is_taken(self) -> bool:
+    def is_lasting(self) -> bool:
         """Whether at least the last three fetches were all forwarded: the client needs no reader any more."""
-        return self._in_a_row >= _GONE_AFTER
+        return self._consecutive >= _LASTING_AFTER
 
-    def takes(self, request: FetchRequest, bypass: FetchRules, topology: Topology) -> bool:
+    def decide(self, request: FetchRequest, bypass: FetchRules, topology: Topology) -> bool:
         """Return whether *request* is forwarded to the broker; call this once for each fetch, in order.
 
-        A fetch matches if *bypass* has its client id, a topic of it or a topic of its session, or if ``is_only`` is
-        set. A topic id that *topology* does not know matches no topic; the reader gets that fetch and requests
+        A fetch matches if *bypass* has its client id, a topic of it or a topic of its session, or if ``is_forced``
+        is set. A topic id that *topology* does not know matches no topic; the reader gets that fetch and requests
         metadata.
 
         A fetch that matches is forwarded. If it belongs to a session that Sidefetch keeps, this session is closed,
         and only a full fetch is forwarded: the reader answers an incremental one with the error that its session is
-        unknown. Updates ``left_behind``. Cost: O(1) without a bypass, else O(topics).
+        unknown. Updates ``abandoned_session_id``. Cost: O(1) without a bypass, else O(topics).
         """
-        ours = self._ours.topics(request.session_id, self._node_id) if bypass or self._session else frozenset()
-        topics = self._topics(request, ours or self._session) if bypass else frozenset()
-        takes = self.is_only or bypass.matches(request.header.client_id, topology.known_names(topics))
-        if ours and takes:
-            self._ours.close(request.session_id, self._node_id)
-            takes = is_full(request.session_epoch)  # the reader answers all others that their session is unknown
-        self.left_behind = request.session_id if self._session and not (takes or ours) else NO_SESSION
-        self._session = topics if takes and request.session_epoch >= INITIAL_EPOCH else frozenset()
-        self._in_a_row = self._in_a_row + 1 if takes else 0
-        return takes
+        ours = (
+            self._client_sessions.topics(request.session_id, self._node_id)
+            if bypass or self._session_topics
+            else frozenset()
+        )
+        topics = self._topics(request, ours or self._session_topics) if bypass else frozenset()
+        is_forwarded = self.is_forced or bypass.matches(request.header.client_id, topology.known_names(topics))
+        if ours and is_forwarded:
+            self._client_sessions.close(request.session_id, self._node_id)
+            is_forwarded = is_full(
+                request.session_epoch
+            )  # the reader answers all others that their session is unknown
+        self.abandoned_session_id = (
+            request.session_id if self._session_topics and not (is_forwarded or ours) else NO_SESSION
+        )
+        self._session_topics = topics if is_forwarded and request.session_epoch >= INITIAL_EPOCH else frozenset()
+        self._consecutive = self._consecutive + 1 if is_forwarded else 0
+        return is_forwarded
 
     def _topics(self, request: FetchRequest, of_session: frozenset[Topic]) -> frozenset[Topic]:
         """Return the topics that a fetch names, and those of its session, *of_session*, unless it begins one."""

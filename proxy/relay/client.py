@@ -44,7 +44,7 @@ from proxy.relay.pipeline import Pipeline, Slot
 from proxy.session.epochs import FINAL_EPOCH, NO_SESSION
 from proxy.wire import api_versions, fetch
 from proxy.wire.addresses import Place
-from proxy.wire.apis import ApiKey, passes
+from proxy.wire.apis import ApiKey, is_accepted
 from proxy.wire.frames import SIZE_BYTES
 from proxy.wire.headers import RequestHeader, read_request_header
 
@@ -112,23 +112,23 @@ class ClientRelay:
         self._sasl = sasl
         self._caches = caches
         self._place = place
-        self._read_by(config)
-        self._reads = False
+        self._create_reader(config)
+        self._has_read = False
         """Whether the reader has handled a fetch."""
-        self._draining = False
-        self._inventory = ApiUsage() if config.records_exchanges else None
+        self._is_draining = False
+        self._api_usage = ApiUsage() if config.records_exchanges else None
         self._pipeline = Pipeline()
-        self._pass = PassThrough(self._pipeline, place, passes_sasl=sasl is not Sasl.OURS)
+        self._pass_through = PassThrough(self._pipeline, place, passes_sasl=sasl is not Sasl.OURS)
         self._is_identified = False
         self._repeats = fetch.Repeats()
         self._fetches: deque[_Fetch] = deque()
-        self._fetch: Slot | None = None
+        self._answering_slot: Slot | None = None
         """The slot of the fetch that the reader is answering."""
 
-    def _read_by(self, config: FetchConfig) -> None:
+    def _create_reader(self, config: FetchConfig) -> None:
         self._new_reader = partial(Reader, self._node_id, self._place, config, self._caches)
         self._reader = self._new_reader()
-        self._way_out = BypassState(self._node_id, config.sessions)
+        self._bypass = BypassState(self._node_id, config.sessions)
 
     @property
     def takes_requests(self) -> bool:
@@ -137,7 +137,7 @@ class ClientRelay:
         False while as many requests are unanswered as the limit allows, or while earlier requests wait in Sidefetch
         to be sent to the broker (``PassThrough.takes_requests``).
         """
-        return not self.is_full and self._pass.takes_requests
+        return not self.is_full and self._pass_through.takes_requests
 
     @property
     def is_full(self) -> bool:
@@ -145,13 +145,13 @@ class ClientRelay:
         return len(self._pipeline) >= self._limits.in_flight
 
     @property
-    def owes(self) -> bool:
+    def has_unanswered(self) -> bool:
         """Whether a request of the client is unanswered; the connection does not count as idle then."""
         return len(self._pipeline) > 0
 
     @property
     def deadline_s(self) -> float | None:
-        deadlines = (self._reader.deadline_s, self._pass.deadline_s)
+        deadlines = (self._reader.deadline_s, self._pass_through.deadline_s)
         return min((each for each in deadlines if each is not None), default=None)
 
     def handle(self, event: Event, now_s: float) -> list[Command]:
@@ -173,17 +173,21 @@ class ClientRelay:
         """The reader that answers the client's fetches."""
         return self._reader
 
-    def inventory(self) -> ClientRecord | None:
+    def client_record(self) -> ClientRecord | None:
         """Return the counts of the client's requests by API and version, and the client's software.
 
         None if telemetry is off, or the client has sent no request.
         """
-        return None if self._inventory is None else self._inventory.record(self._upgraded_to)
+        return None if self._api_usage is None else self._api_usage.make_record(self._upgraded_version)
 
-    def _upgraded_to(self, key: int, version: int) -> int:
-        return self._reader.version or version if key == ApiKey.FETCH else self._pass.upgraded_to(key, version)
+    def _upgraded_version(self, key: int, version: int) -> int:
+        return (
+            self._reader.version or version
+            if key == ApiKey.FETCH
+            else self._pass_through.upgraded_version(key, version)
+        )
 
-    def leave(self, now_s: float) -> None:
+    def close(self, now_s: float) -> None:
         """Stop reading for the client, which has gone."""
         self._reader.leave(now_s)
 
@@ -191,93 +195,101 @@ class ClientRelay:
         match event:
             case ClientFrame():
                 self._topology = event.topology
-                yield from self._request(event, now_s)
+                yield from self._handle_request(event, now_s)
             case LinkFrame(_, frame):
-                yield from self._passed(self._pass.answered(frame, now_s), now_s)
+                yield from self._process_pass_through(self._pass_through.handle_response(frame, now_s), now_s)
             case LinkOpened():
-                yield from self._pass.opened()
+                yield from self._pass_through.handle_link_opened()
             case LinkAnswering():
                 pass
             case LinkLost():
-                self._pass.lost()
+                self._pass_through.handle_link_lost()
             case LogsChanged():
-                yield from self._fetched(self._reader.settle(now_s), now_s)
+                yield from self._process_reader(self._reader.settle(now_s), now_s)
             case MetadataUpdated(topology):
                 self._topology = topology
-                yield from self._fetched(self._reader.topology_updated(topology, now_s), now_s)
+                yield from self._process_reader(self._reader.topology_updated(topology, now_s), now_s)
             case GroupCoordinatorResult(frame):
-                yield from self._passed(self._pass.errand_done(frame, now_s), now_s)
+                yield from self._process_pass_through(
+                    self._pass_through.handle_coordinator_response(frame, now_s), now_s
+                )
             case ThreadFinished(worker, result):
                 if worker is Worker.READER:
-                    yield from self._fetched(self._reader.converted(now_s), now_s)
+                    yield from self._process_reader(self._reader.converted(now_s), now_s)
                 else:
-                    yield from self._passed(self._pass.worked(result, now_s), now_s)
+                    yield from self._process_pass_through(
+                        self._pass_through.handle_thread_result(result, now_s), now_s
+                    )
             case Tick():
-                self._pass.tick(now_s)
-                yield from self._ready()
-                yield from self._fetched(self._reader.settle(now_s), now_s)
+                self._pass_through.tick(now_s)
+                yield from self._send_ready()
+                yield from self._process_reader(self._reader.settle(now_s), now_s)
             case Draining():
-                self._draining = True
-                yield from self._fetched(self._reader.drain(now_s), now_s)
+                self._is_draining = True
+                yield from self._process_reader(self._reader.drain(now_s), now_s)
             case never:
                 assert_never(never)
 
     # ------------------------------------------------------------------------------------------- requests
 
-    def _request(self, arrival: ClientFrame, now_s: float) -> Iterator[Command]:
+    def _handle_request(self, arrival: ClientFrame, now_s: float) -> Iterator[Command]:
         frame = arrival.frame
-        if self._pass.takes_token(frame):
-            yield from self._passed(self._pass.token(frame), now_s)
+        if self._pass_through.detect_token(frame):
+            yield from self._process_pass_through(self._pass_through.forward_token(frame), now_s)
             return
         try:
             header, cursor = read_request_header(frame)
             key, version = header.api_key, header.api_version
-            if self._inventory is not None:
-                self._inventory.asked(header, frame)
-            if key == ApiKey.FETCH and passes(key, version):
-                if self._sasl is Sasl.REQUIRED and not self._pass.identity.is_known:
+            if self._api_usage is not None:
+                self._api_usage.add_request(header, frame)
+            if key == ApiKey.FETCH and is_accepted(key, version):
+                if self._sasl is Sasl.REQUIRED and not self._pass_through.identity.is_known:
                     raise ClientProtocolError("it fetches without having logged in")
                 request = self._repeats.read(header, cursor, self._limits.fetch_partitions)
-                passes_all = version >= _SERVED_BY_ALL or self._way_out.is_only
-                if passes_all and self._way_out.takes(request, arrival.bypass, self._topology):
+                passes_all = version >= _SERVED_BY_ALL or self._bypass.is_forced
+                if passes_all and self._bypass.decide(request, arrival.bypass, self._topology):
                     refuse_follower(request.replica_id)
-                    yield from self._passed(self._pass.request(header, frame, now_s), now_s)
-                    self._leave_reader(now_s)
+                    yield from self._process_pass_through(
+                        self._pass_through.forward_request(header, frame, now_s), now_s
+                    )
+                    self._replace_reader(now_s)
                 else:
-                    yield from self._close_left_behind(header, now_s)
-                    frame_bytes, slot = SIZE_BYTES + len(frame), self._pipeline.expect()
+                    yield from self._close_abandoned_session(header, now_s)
+                    frame_bytes, slot = SIZE_BYTES + len(frame), self._pipeline.add_slot()
                     self._fetches.append(_Fetch(request, frame_bytes, slot, arrival.share_reads_except))
-                    yield from self._next_fetch(now_s)
+                    yield from self._start_next_fetch(now_s)
                 return
-            if key == ApiKey.API_VERSIONS and not passes(key, version):
-                self._pipeline.expect().pieces = [api_versions.unsupported(header.correlation_id)]
-                yield from self._ready()
+            if key == ApiKey.API_VERSIONS and not is_accepted(key, version):
+                self._pipeline.add_slot().pieces = [
+                    api_versions.unsupported_version_response(header.correlation_id)
+                ]
+                yield from self._send_ready()
                 return
-            if not passes(key, version):
+            if not is_accepted(key, version):
                 raise ClientProtocolError(f"API {key} v{version} is not known to Sidefetch")
             if key == ApiKey.METADATA:
-                yield from self._fetched(self._reader.look_again(now_s), now_s)
-            yield from self._passed(self._pass.request(header, frame, now_s), now_s)
+                yield from self._process_reader(self._reader.look_again(now_s), now_s)
+            yield from self._process_pass_through(self._pass_through.forward_request(header, frame, now_s), now_s)
         except MalformedFrame as wrong:
             raise ClientProtocolError(f"malformed request: {wrong}") from wrong
 
-    def _close_left_behind(self, client: RequestHeader, now_s: float) -> Iterator[Command]:
+    def _close_abandoned_session(self, client: RequestHeader, now_s: float) -> Iterator[Command]:
         """Close the fetch session that the broker created in a forwarded fetch of the client; drop the response."""
-        session_id = self._way_out.left_behind
+        session_id = self._bypass.abandoned_session_id
         if session_id != NO_SESSION:
             options = fetch.FetchOptions(max_wait_ms=0, min_bytes=0)
             framed = fetch.write_request(client, options, session_id, FINAL_EPOCH, {}, ())
-            yield from self._pass.ask_for_nobody(client, framed, now_s)
+            yield from self._pass_through.send_own_request(client, framed, now_s)
 
-    def _next_fetch(self, now_s: float) -> Iterator[Command]:
+    def _start_next_fetch(self, now_s: float) -> Iterator[Command]:
         """Start the oldest waiting fetch, once every request before it is answered.
 
         Brokers handle the requests of a connection one after another, so a fetch reads the records that were
         produced before it.
         """
         while self._fetches and self._pipeline.is_next(self._fetches[0].slot):
-            each, self._reads = self._fetches.popleft(), True
-            self._fetch = each.slot
+            each, self._has_read = self._fetches.popleft(), True
+            self._answering_slot = each.slot
             commands = self._reader.fetch(
                 each.request,
                 self._topology,
@@ -285,58 +297,58 @@ class ClientRelay:
                 request_bytes=each.frame_bytes,
                 share_reads_except=each.share_reads_except,
             )
-            yield from self._carried_out(commands)
+            yield from self._translate_commands(commands)
 
-    def _leave_reader(self, now_s: float) -> None:
+    def _replace_reader(self, now_s: float) -> None:
         """Replace a reader that owes no response by a new one if all fetches are forwarded now."""
-        if self._way_out.is_taken and self._reads and not (self._fetches or self._reader.is_answering):
+        if self._bypass.is_lasting and self._has_read and not (self._fetches or self._reader.is_answering):
             self._reader.leave(now_s)
-            self._reader, self._reads = self._new_reader(), False
-            if self._draining:
+            self._reader, self._has_read = self._new_reader(), False
+            if self._is_draining:
                 self._reader.drain(now_s)
 
     # -------------------------------------------------------------------------------------------- answers
 
-    def _passed(self, commands: Iterable[Command], now_s: float) -> Iterator[Command]:
+    def _process_pass_through(self, commands: Iterable[Command], now_s: float) -> Iterator[Command]:
         for command in commands:
             if isinstance(command, PrincipalChanged):
-                self._identify(command)
+                self._use_principal(command)
             yield command
-        yield from self._ready()
-        yield from self._next_fetch(now_s)
+        yield from self._send_ready()
+        yield from self._start_next_fetch(now_s)
 
-    def _identify(self, told: PrincipalChanged) -> None:
+    def _use_principal(self, change: PrincipalChanged) -> None:
         """Use the client's principal for upstream fetches; if its login cannot be repeated, forward all fetches.
 
         Raises: ClientProtocolError: fetches were already answered for another principal.
         """
-        if told.login is None:
-            self._way_out.is_only = True
+        if change.login is None:
+            self._bypass.is_forced = True
         elif not self._is_identified:
-            if self._reads:
+            if self._has_read:
                 raise ClientProtocolError("it has fetched before it logged in")
-            self._read_by(self._config.of(told.principal))
+            self._create_reader(self._config.of(change.principal))
         self._is_identified = True
 
-    def _fetched(self, commands: Iterable[ReaderCommand], now_s: float) -> Iterator[Command]:
-        yield from self._carried_out(commands)
-        yield from self._next_fetch(now_s)
-        self._leave_reader(now_s)
+    def _process_reader(self, commands: Iterable[ReaderCommand], now_s: float) -> Iterator[Command]:
+        yield from self._translate_commands(commands)
+        yield from self._start_next_fetch(now_s)
+        self._replace_reader(now_s)
 
-    def _carried_out(self, commands: Iterable[ReaderCommand]) -> Iterator[Command]:
+    def _translate_commands(self, commands: Iterable[ReaderCommand]) -> Iterator[Command]:
         """Yield the reader's commands, with a response put into its place among all responses."""
         for command in commands:
             if not isinstance(command, Answered):
                 yield command
                 continue
-            assert self._fetch is not None
-            slot, self._fetch = self._fetch, None
+            assert self._answering_slot is not None
+            slot, self._answering_slot = self._answering_slot, None
             slot.pieces, slot.record = command.pieces, command.record
-            yield from self._ready()
+            yield from self._send_ready()
             plain = [piece for piece in command.pieces if isinstance(piece, bytes | memoryview)]
             if len(plain) == len(command.pieces):
                 yield Delivered(command.request, plain, self._topology)
 
-    def _ready(self) -> Iterator[Command]:
-        for pieces, record in self._pipeline.ready():
+    def _send_ready(self) -> Iterator[Command]:
+        for pieces, record in self._pipeline.take_ready():
             yield Reply(pieces, record)

@@ -12,12 +12,12 @@ from typing import Final
 
 from proxy.errors import MalformedFrame
 from proxy.relay.commands import PrincipalChanged
-from proxy.sasl.logins import Login, bearer_token, plain_user
+from proxy.sasl.logins import Login, decode_bearer, decode_plain
 
 __all__ = ["ClientIdentity"]
 
-_REPEATED: Final[Mapping[str, Callable[[bytes], tuple[str, Login]]]] = MappingProxyType(
-    {"PLAIN": plain_user, "OAUTHBEARER": bearer_token}
+_REPEATABLE: Final[Mapping[str, Callable[[bytes], tuple[str, Login]]]] = MappingProxyType(
+    {"PLAIN": decode_plain, "OAUTHBEARER": decode_bearer}
 )
 
 
@@ -28,9 +28,9 @@ class ClientIdentity:
     """
 
     def __init__(self) -> None:
-        self._asked: deque[str] = deque()
+        self._handshakes: deque[str] = deque()
         """Mechanisms of the handshakes that are not answered yet."""
-        self._said: deque[bytes] = deque()
+        self._unanswered_tokens: deque[bytes] = deque()
         """SASL messages that are not answered yet."""
         self._mechanism = ""
         self._principal: str | None = None
@@ -40,34 +40,34 @@ class ClientIdentity:
         self.is_single = False
         """Whether the login cannot be repeated, so that the client's requests need its one broker connection."""
 
-    def asks(self, mechanism: str) -> None:
-        """Take the client's SaslHandshake request for *mechanism*; pass its response to ``may_begin``."""
-        self._asked.append(mechanism)
+    def add_handshake(self, mechanism: str) -> None:
+        """Keep the client's SaslHandshake request for *mechanism*, until ``handle_handshake_response``."""
+        self._handshakes.append(mechanism)
 
-    def may_begin(self, *, is_accepted: bool) -> PrincipalChanged | None:
+    def handle_handshake_response(self, *, is_accepted: bool) -> PrincipalChanged | None:
         """Take the broker's response to the oldest SaslHandshake request that has none yet.
 
         Return a notice without a login, once for the connection, if the broker accepts a mechanism whose logins
         cannot be repeated: one other than PLAIN and OAUTHBEARER. Otherwise return None.
         """
-        mechanism = self._asked.popleft() if self._asked else ""
+        mechanism = self._handshakes.popleft() if self._handshakes else ""
         if not is_accepted:
             return None
         self._mechanism = mechanism
-        if mechanism in _REPEATED:
+        if mechanism in _REPEATABLE:
             return None
-        return self._alone()
+        return self._mark_single()
 
-    def says(self, message: bytes) -> PrincipalChanged | None:
-        """Take the client's next SASL message, a token; pass its response to ``is_told``.
+    def add_token(self, message: bytes) -> PrincipalChanged | None:
+        """Take the client's next SASL message, a token; pass its response to ``handle_token_response``.
 
         A message without a SaslHandshake before is GSSAPI, from a client of Kafka 0.9: return a notice without a
         login, once for the connection. Otherwise return None.
         """
-        self._said.append(message)
-        return None if self._mechanism or self._asked else self._alone()
+        self._unanswered_tokens.append(message)
+        return None if self._mechanism or self._handshakes else self._mark_single()
 
-    def is_told(self, message: bytes, *, is_accepted: bool) -> PrincipalChanged | None:
+    def handle_token_response(self, message: bytes, *, is_accepted: bool) -> PrincipalChanged | None:
         """Take *message*, the broker's response to the oldest SASL message of the client that has none yet.
 
         Return a notice with the client's principal and login if the broker has accepted a login with PLAIN or
@@ -76,19 +76,19 @@ class ClientIdentity:
         Args: is_accepted: whether the response has no error code. In OAUTHBEARER, a *message* that is not empty is
             an error, too.
         """
-        said = self._said.popleft() if self._said else b""
-        read = _REPEATED.get(self._mechanism)
+        token = self._unanswered_tokens.popleft() if self._unanswered_tokens else b""
+        read = _REPEATABLE.get(self._mechanism)
         if read is None or not is_accepted or message:
             return None
         try:
-            name, login = read(said)
+            name, login = read(token)
         except MalformedFrame:
-            return self._alone()  # the broker has understood the message, but Sidefetch has not
+            return self._mark_single()  # the broker has understood the message, but Sidefetch has not
         self.is_known = True
         self._principal = self._principal or f"{self._mechanism}:{name}"
         return PrincipalChanged(self._principal, self._mechanism, login)
 
-    def _alone(self) -> PrincipalChanged | None:
+    def _mark_single(self) -> PrincipalChanged | None:
         if self.is_single:
             return None
         self._mechanism = self._mechanism or "GSSAPI"

@@ -13,7 +13,7 @@ from proxy.wire.headers import RequestHeader, read_correlation_id, write_request
 __all__ = [
     "ApiVersionsProbe",
     "ForwardedRequest",
-    "Owed",
+    "InFlightRequest",
     "SaslTokenRequest",
     "UpgradedRequest",
     "check_order",
@@ -30,7 +30,7 @@ class UpgradedRequest:
     Its *steps* may send several requests to brokers, one after another.
     """
 
-    lift: Upgrade
+    upgrade: Upgrade
     """The definition of the upgrade."""
     header: RequestHeader
     """The header of the client's request."""
@@ -41,9 +41,9 @@ class UpgradedRequest:
     throttle_ms: int = 0
     """The largest throttle time in the brokers' responses: the response to the client is delayed by it."""
 
-    def framed(self, body: Pieces) -> list[bytes | memoryview]:
+    def make_frame(self, body: Pieces) -> list[bytes | memoryview]:
         """Return a frame for the broker: size prefix, the client's header with the newer version, and *body*."""
-        header = attrs.evolve(self.header, api_version=self.lift.to)
+        header = attrs.evolve(self.header, api_version=self.upgrade.to)
         head = write_request_header(header, flexible=False)
         return [_SIZE.pack(len(head) + sum(map(len, body))) + head, *body]
 
@@ -61,7 +61,7 @@ class SaslTokenRequest:
     """A SASL token of the client that was forwarded without a request header; *slot* gets the broker's token."""
 
     slot: Slot
-    is_sure: bool
+    is_certain: bool
     """Whether the broker is certain to answer, or to close the connection; the last token may have no answer."""
 
 
@@ -70,7 +70,7 @@ class ApiVersionsProbe:
     """An ApiVersions request that Sidefetch sent itself; the client does not get the broker's response."""
 
 
-Owed = ForwardedRequest | SaslTokenRequest | ApiVersionsProbe | UpgradedRequest
+InFlightRequest = ForwardedRequest | SaslTokenRequest | ApiVersionsProbe | UpgradedRequest
 """A request whose response the broker has not sent yet."""
 
 

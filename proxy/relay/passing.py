@@ -26,7 +26,7 @@ from proxy.relay.identity import ClientIdentity
 from proxy.relay.in_flight import (
     ApiVersionsProbe,
     ForwardedRequest,
-    Owed,
+    InFlightRequest,
     SaslTokenRequest,
     UpgradedRequest,
     check_order,
@@ -46,7 +46,7 @@ __all__ = ["PassThrough"]
 _SIZE: Final = struct.Struct(">i")
 _CORRELATION_BYTES: Final = 4
 _PROBE_ID: Final = 0
-_NOT_ASKED: Final = "Sidefetch logs in to the brokers itself, and asks nobody to: have this client use no SASL"
+_SASL_REFUSED: Final = "Sidefetch logs in to the brokers itself, and asks nobody to: have this client use no SASL"
 
 
 @attrs.frozen
@@ -92,16 +92,16 @@ class PassThrough:
         """Requests that may not be sent yet."""
         self._blocked_by: UpgradedRequest | None = None
         """The upgrade that has more to send before later requests may be sent; no other upgrade resets this."""
-        self._is_on_errand = False
+        self._awaits_coordinator = False
         """Whether that upgrade waits for a group coordinator."""
         self._held_back: deque[_HeldBack] = deque()
         """The responses that wait for the end of their throttle time."""
-        self._owed: deque[Owed] = deque()
+        self._in_flight: deque[InFlightRequest] = deque()
         """The requests that the broker has not answered yet, oldest first."""
         self._is_open = False
         self._waiting: list[bytes | memoryview] | None = None
         """The bytes to send once the connection is open; None unless it is being opened."""
-        self._unanswered = False
+        self._is_last_unanswered = False
         """Whether the last request on the connection was a produce request with acks=0."""
 
     @property
@@ -113,9 +113,9 @@ class PassThrough:
         the client is read meanwhile, up to its next request. If the client leaves, the commit is dropped, since it
         must not come after the commits of the client's next connection.
         """
-        return self._waiting is None and not self._queue and (self._blocked_by is None or self._is_on_errand)
+        return self._waiting is None and not self._queue and (self._blocked_by is None or self._awaits_coordinator)
 
-    def upgraded_to(self, key: int, version: int) -> int:
+    def upgraded_version(self, key: int, version: int) -> int:
         """Return the version in which a client request is sent to the broker: a newer one if it is upgraded.
 
         Args: key:     the API key.
@@ -132,7 +132,7 @@ class PassThrough:
 
     # ------------------------------------------------------------------------------------------- requests
 
-    def request(self, header: RequestHeader, frame: memoryview, now_s: float) -> Iterator[Command]:
+    def forward_request(self, header: RequestHeader, frame: memoryview, now_s: float) -> Iterator[Command]:
         """Forward a request of the client to the broker, upgraded if necessary; queue it if it cannot be sent yet.
 
         Yields the commands to carry out. The request gets a slot in the pipeline, unless it is a produce request
@@ -146,48 +146,50 @@ class PassThrough:
         key, version = header.api_key, header.api_version
         if key in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):
             if not self._passes_sasl:
-                self._pipeline.expect().pieces = [sasl.refused(header, ErrorCode.illegal_sasl_state, _NOT_ASKED)]
+                self._pipeline.add_slot().pieces = [
+                    sasl.error_response(header, ErrorCode.illegal_sasl_state, _SASL_REFUSED)
+                ]
                 return
-            yield from _told(self._follow(header, frame))
+            yield from _notify(self._track_login(header, frame))
         is_answered = key != ApiKey.PRODUCE or produce.is_answered(version, cursor)
-        slot = self._pipeline.expect() if is_answered else None
+        slot = self._pipeline.add_slot() if is_answered else None
         self._queue.append(_Request(header, frame, slot))
-        yield from self._flow(now_s)
+        yield from self._send_queued(now_s)
 
-    def _follow(self, header: RequestHeader, frame: memoryview) -> PrincipalChanged | None:
+    def _track_login(self, header: RequestHeader, frame: memoryview) -> PrincipalChanged | None:
         """Decode a SASL request of the client, and pass it to ``identity``; return its notice, if any."""
         body = sasl.read_request(header, frame)
         if header.api_key == ApiKey.SASL_AUTHENTICATE:
-            return self.identity.says(bytes(body.auth_bytes))
-        self.identity.asks(body.mechanism)
+            return self.identity.add_token(bytes(body.auth_bytes))
+        self.identity.add_handshake(body.mechanism)
         if header.api_version == 0:
-            self._tokens.began(body.mechanism)
+            self._tokens.expect_tokens(body.mechanism)
         return None
 
-    def ask_for_nobody(self, header: RequestHeader, framed: bytes, now_s: float) -> Iterator[Command]:
+    def send_own_request(self, header: RequestHeader, framed: bytes, now_s: float) -> Iterator[Command]:
         """Send a request of Sidefetch itself to the broker, behind those of the client; drop the response.
 
         Args: header: its header; the response must have the same correlation id.
               framed: the request frame with its size prefix.
         """
         self._queue.append(_Request(header, memoryview(framed)[_SIZE.size :], Slot()))
-        yield from self._flow(now_s)
+        yield from self._send_queued(now_s)
 
-    def takes_token(self, frame: memoryview) -> bool:
-        """Return whether *frame* is a SASL token without a header, and not a request; then pass it to ``token``.
+    def detect_token(self, frame: memoryview) -> bool:
+        """Return whether *frame* is a SASL token without a header, for ``forward_token``, and not a request.
 
         Call this once for each frame of the client, in order: it counts the tokens that may still come. If the last
         frame was a token that need not be answered, no answer to it is expected from here on.
         """
         is_first, self._is_used = not self._is_used, True
         self._drop_unanswered_token()
-        return self._tokens.takes(frame, is_first=is_first)
+        return self._tokens.detect_token(frame, is_first=is_first)
 
-    def token(self, frame: memoryview) -> Iterator[Command]:
+    def forward_token(self, frame: memoryview) -> Iterator[Command]:
         """Forward a SASL token to the broker; the token that the broker sends in return is for the client."""
-        yield from _told(self.identity.says(bytes(frame)))
+        yield from _notify(self.identity.add_token(bytes(frame)))
         yield from self._send(
-            [_SIZE.pack(len(frame)), frame], SaslTokenRequest(self._pipeline.expect(), self._tokens.is_answered)
+            [_SIZE.pack(len(frame)), frame], SaslTokenRequest(self._pipeline.add_slot(), self._tokens.is_answered)
         )
 
     def _drop_unanswered_token(self) -> None:
@@ -195,127 +197,127 @@ class PassThrough:
 
         A client sends nothing behind a token before it has the response, unless there is none.
         """
-        if self._owed and isinstance(last := self._owed[-1], SaslTokenRequest) and not last.is_sure:
-            self._owed.pop()
+        if self._in_flight and isinstance(last := self._in_flight[-1], SaslTokenRequest) and not last.is_certain:
+            self._in_flight.pop()
             last.slot.pieces = []
 
-    def _flow(self, now_s: float) -> Iterator[Command]:
+    def _send_queued(self, now_s: float) -> Iterator[Command]:
         """Send the queued requests, up to one that must wait."""
         while self._queue and self._blocked_by is None:
             request = self._queue[0]
             header = request.header
             asked = header.api_key, header.api_version
-            lift = LIFTS[asked] if asked in TARGETS else None
-            if lift is None or lift.steps is None:
+            upgrade = LIFTS[asked] if asked in TARGETS else None
+            if upgrade is None or upgrade.steps is None:
                 self._queue.popleft()
-                yield from self._pass(request)
+                yield from self._forward_unchanged(request)
             elif self._served is not None:
                 self._queue.popleft()
-                yield from self._lifted(request, lift, self._served, now_s)
+                yield from self._upgrade(request, upgrade, self._served, now_s)
             else:
-                yield from self._probe(header.client_id)
+                yield from self._request_versions(header.client_id)
                 return
 
-    def _pass(self, request: _Request) -> Iterator[Command]:
-        owed = ForwardedRequest(request.header, request.slot) if request.slot is not None else None
-        yield from self._send([_SIZE.pack(len(request.frame)), request.frame], owed)
+    def _forward_unchanged(self, request: _Request) -> Iterator[Command]:
+        in_flight = ForwardedRequest(request.header, request.slot) if request.slot is not None else None
+        yield from self._send([_SIZE.pack(len(request.frame)), request.frame], in_flight)
 
-    def _probe(self, client_id: str | None) -> Iterator[Command]:
-        if not any(isinstance(each, ApiVersionsProbe) for each in self._owed):
+    def _request_versions(self, client_id: str | None) -> Iterator[Command]:
+        if not any(isinstance(each, ApiVersionsProbe) for each in self._in_flight):
             yield from self._send(
                 [messages.request_frame(_PROBE_ID, client_id, ApiVersionsRequest())], ApiVersionsProbe()
             )
 
-    def _lifted(self, request: _Request, lift: Upgrade, served: ApiRanges, now_s: float) -> Iterator[Command]:
+    def _upgrade(self, request: _Request, upgrade: Upgrade, served: ApiRanges, now_s: float) -> Iterator[Command]:
         header = request.header
-        if serves(served, lift.key, lift.version):
-            yield from self._pass(request)
+        if serves(served, upgrade.key, upgrade.version):
+            yield from self._forward_unchanged(request)
             return
-        if not serves(served, lift.key, lift.to):
-            what = f"{lift.api} v{lift.version}, nor v{lift.to} that it can be upgraded to"
+        if not serves(served, upgrade.key, upgrade.to):
+            what = f"{upgrade.api} v{upgrade.version}, nor v{upgrade.to} that it can be upgraded to"
             raise ClientProtocolError(f"the broker does not serve {what}")
-        assert lift.steps is not None
+        assert upgrade.steps is not None
         _, cursor = read_request_header(request.frame)
-        lifting = UpgradedRequest(lift, header, request.slot, lift.steps(request.frame[cursor.at :]))
+        upgraded = UpgradedRequest(upgrade, header, request.slot, upgrade.steps(request.frame[cursor.at :]))
         try:
-            yield from self._step(lifting, None, now_s)
+            yield from self._run_steps(upgraded, None, now_s)
         except MalformedFrame as wrong:
             raise ClientProtocolError(f"malformed request: {wrong}") from wrong
 
-    # ---------------------------------------------------------------------------------------------- lifting
+    # --------------------------------------------------------------------------------------------- upgrading
 
-    def _step(self, lifting: UpgradedRequest, came_back: Any, now_s: float) -> Iterator[Command]:
-        """Carry out steps of an upgrade until one must wait; *came_back* is the result of the previous step.
+    def _run_steps(self, upgraded: UpgradedRequest, result: Any, now_s: float) -> Iterator[Command]:
+        """Carry out steps of an upgrade until one must wait; *result* is the result of the previous step.
 
         Later requests wait until the upgrade's last request was sent.
         """
         while True:
             try:
-                step = lifting.steps.send(came_back)
+                step = upgraded.steps.send(result)
             except StopIteration as done:
-                self._finish(lifting, done.value, now_s)
+                self._finish_upgrade(upgraded, done.value, now_s)
                 return
-            assert self._blocked_by is None or self._blocked_by is lifting, "it goes on behind its last request"
-            self._blocked_by = lifting
+            assert self._blocked_by is None or self._blocked_by is upgraded, "it goes on behind its last request"
+            self._blocked_by = upgraded
             match step:
                 case AskBroker(body, is_answered, is_last):
                     if is_last:
                         self._blocked_by = None
-                    yield from self._send(lifting.framed(body), lifting if is_answered else None)
+                    yield from self._send(upgraded.make_frame(body), upgraded if is_answered else None)
                     if is_answered:
                         return
-                    came_back = None
+                    result = None
                 case AskCoordinator(group, body, afresh):
-                    self._is_on_errand = True
-                    yield AskGroupCoordinator(group, lifting.framed(body), afresh)
+                    self._awaits_coordinator = True
+                    yield AskGroupCoordinator(group, upgraded.make_frame(body), afresh)
                     return
                 case Compute(run, size_bytes) if size_bytes <= QUICK_BYTES:
-                    came_back = run()
+                    result = run()
                 case Compute(run):
                     yield RunInThread(Worker.PASS, run)
                     return
                 case never:
                     assert_never(never)
 
-    def _finish(self, lifting: UpgradedRequest, body: Pieces | None, now_s: float) -> None:
-        if self._blocked_by is lifting:
+    def _finish_upgrade(self, upgraded: UpgradedRequest, body: Pieces | None, now_s: float) -> None:
+        if self._blocked_by is upgraded:
             self._blocked_by = None
-        if lifting.slot is None or body is None:
+        if upgraded.slot is None or body is None:
             return
-        correlation_id = lifting.header.correlation_id
+        correlation_id = upgraded.header.correlation_id
         size = _CORRELATION_BYTES + sum(map(len, body))
         pieces: list[bytes | memoryview] = [_SIZE.pack(size) + _SIZE.pack(correlation_id), *body]
-        if lifting.throttle_ms > 0:
-            self._held_back.append(_HeldBack(now_s + lifting.throttle_ms / 1000, lifting.slot, pieces))
+        if upgraded.throttle_ms > 0:
+            self._held_back.append(_HeldBack(now_s + upgraded.throttle_ms / 1000, upgraded.slot, pieces))
         else:
-            lifting.slot.pieces = pieces
+            upgraded.slot.pieces = pieces
 
-    def worked(self, result: object, now_s: float) -> Iterator[Command]:
+    def handle_thread_result(self, result: object, now_s: float) -> Iterator[Command]:
         """Continue the upgrade that waits for a thread, and send requests that waited for it.
 
         Args: result: the return value of the function of the command ``RunInThread``.
         """
-        lifting = self._blocked_by
-        assert lifting is not None
-        yield from self._step(lifting, result, now_s)
-        yield from self._flow(now_s)
+        upgraded = self._blocked_by
+        assert upgraded is not None
+        yield from self._run_steps(upgraded, result, now_s)
+        yield from self._send_queued(now_s)
 
-    def errand_done(self, frame: memoryview | None, now_s: float) -> Iterator[Command]:
+    def handle_coordinator_response(self, frame: memoryview | None, now_s: float) -> Iterator[Command]:
         """Continue the upgrade that waits for a group coordinator, and send requests that waited for it.
 
         Args:   frame: the coordinator's response without its size prefix; None if no coordinator was found.
         Raises: BrokerProtocolError: the response cannot be decoded, or is not for the upgrade's request.
         """
-        lifting, self._is_on_errand = self._blocked_by, False
-        assert lifting is not None
+        upgraded, self._awaits_coordinator = self._blocked_by, False
+        assert upgraded is not None
         try:
             if frame is not None:
-                check_order(lifting.header, frame)
+                check_order(upgraded.header, frame)
             answer = None if frame is None else frame[_CORRELATION_BYTES:]
-            yield from self._step(lifting, answer, now_s)
+            yield from self._run_steps(upgraded, answer, now_s)
         except MalformedFrame as wrong:
-            raise malformed_response(lifting.header, wrong) from wrong
-        yield from self._flow(now_s)
+            raise malformed_response(upgraded.header, wrong) from wrong
+        yield from self._send_queued(now_s)
 
     def tick(self, now_s: float) -> None:
         """Put the responses whose throttle time is over into their slots, so that the client gets them."""
@@ -325,7 +327,7 @@ class PassThrough:
 
     # ---------------------------------------------------------------------------------------------- answers
 
-    def answered(self, frame: memoryview, now_s: float) -> Iterator[Command]:
+    def handle_response(self, frame: memoryview, now_s: float) -> Iterator[Command]:
         """Take the broker's next response, which is for the oldest unanswered request, and put it into its slot.
 
         Broker addresses in it are replaced. The response to an upgraded request may lead to further requests before
@@ -334,74 +336,76 @@ class PassThrough:
 
         Raises: BrokerProtocolError: the response cannot be decoded, or no request is unanswered.
         """
-        if not self._owed:
+        if not self._in_flight:
             raise BrokerProtocolError("an answer to nothing")
-        match self._owed.popleft():
+        match self._in_flight.popleft():
             case SaslTokenRequest(slot, _):
                 slot.pieces = [_SIZE.pack(len(frame)), frame]
-                yield from _told(self.identity.is_told(bytes(frame), is_accepted=True))
+                yield from _notify(self.identity.handle_token_response(bytes(frame), is_accepted=True))
             case ForwardedRequest(header, slot):
                 try:
                     check_order(header, frame)
-                    slot.pieces = self._rewritten(header, frame)
-                    yield from _told(self._identified(header, frame))
+                    slot.pieces = self._rewrite(header, frame)
+                    yield from _notify(self._track_login_response(header, frame))
                 except MalformedFrame as wrong:
                     raise malformed_response(header, wrong) from wrong
             case ApiVersionsProbe():
-                self._learn(frame)
-            case UpgradedRequest() as lifting:
+                self._read_versions(frame)
+            case UpgradedRequest() as upgraded:
                 try:
-                    check_order(lifting.header, frame)
+                    check_order(upgraded.header, frame)
                     answer = frame[_CORRELATION_BYTES:]
-                    lifting.throttle_ms = max(lifting.throttle_ms, lifting.lift.throttle_ms(answer))
-                    yield from self._step(lifting, answer, now_s)
+                    upgraded.throttle_ms = max(upgraded.throttle_ms, upgraded.upgrade.throttle_ms(answer))
+                    yield from self._run_steps(upgraded, answer, now_s)
                 except MalformedFrame as wrong:
-                    raise malformed_response(lifting.header, wrong) from wrong
+                    raise malformed_response(upgraded.header, wrong) from wrong
             case never:
                 assert_never(never)
-        yield from self._flow(now_s)
+        yield from self._send_queued(now_s)
 
-    def _learn(self, frame: memoryview) -> None:
+    def _read_versions(self, frame: memoryview) -> None:
         try:
-            correlation_id, body = api_versions.read(0, frame)
+            correlation_id, body = api_versions.read_response(0, frame)
         except MalformedFrame as wrong:
             raise BrokerProtocolError(f"a malformed answer to ApiVersions: {wrong}") from wrong
         if correlation_id != _PROBE_ID or body.error_code != ErrorCode.none:
             raise BrokerProtocolError(f"an answer to ApiVersions with {body.error_code!r}")
         self._served = api_versions.ranges_of(body)
 
-    def _identified(self, header: RequestHeader, frame: memoryview) -> PrincipalChanged | None:
+    def _track_login_response(self, header: RequestHeader, frame: memoryview) -> PrincipalChanged | None:
         if header.api_key == ApiKey.SASL_HANDSHAKE:
-            code = sasl.read_answer(header, frame).error_code
-            return self.identity.may_begin(is_accepted=code == ErrorCode.none)
+            code = sasl.read_response(header, frame).error_code
+            return self.identity.handle_handshake_response(is_accepted=code == ErrorCode.none)
         if header.api_key == ApiKey.SASL_AUTHENTICATE:
-            body = sasl.read_answer(header, frame)
-            return self.identity.is_told(bytes(body.auth_bytes), is_accepted=body.error_code == ErrorCode.none)
+            body = sasl.read_response(header, frame)
+            return self.identity.handle_token_response(
+                bytes(body.auth_bytes), is_accepted=body.error_code == ErrorCode.none
+            )
         return None
 
-    def _rewritten(self, header: RequestHeader, frame: memoryview) -> list[bytes | memoryview]:
+    def _rewrite(self, header: RequestHeader, frame: memoryview) -> list[bytes | memoryview]:
         key, version = header.api_key, header.api_version
         if key == ApiKey.API_VERSIONS:
-            _, body = api_versions.read(version, frame)
+            _, body = api_versions.read_response(version, frame)
             if body.error_code == ErrorCode.none:
                 self._served = api_versions.ranges_of(body)
-            return [api_versions.rewrite(version, frame, TARGETS)]
+            return [api_versions.rewrite_response(version, frame, TARGETS)]
         if key == ApiKey.SASL_HANDSHAKE and Cursor(frame, _CORRELATION_BYTES).i16():
-            self._tokens.refused()
+            self._tokens.expect_none()
         if key in CARRIES_ADDRESSES and version >= CARRIES_ADDRESSES[key]:
-            return addresses.rewrite(key, version, frame, self._place)
+            return addresses.replace_addresses(key, version, frame, self._place)
         return [_SIZE.pack(len(frame)), frame]
 
     # --------------------------------------------------------------------------------------- the connection
 
-    def opened(self) -> Iterator[Command]:
+    def handle_link_opened(self) -> Iterator[Command]:
         """Send the requests that waited until the connection to the broker was open."""
         self._is_open = True
         waiting, self._waiting = self._waiting, None
         if waiting:
             yield Send(PASS, waiting)
 
-    def lost(self) -> None:
+    def handle_link_lost(self) -> None:
         """Note that the connection to the broker is closed; the next request opens another one.
 
         Raises: BrokerUnavailable: the client's connection must be closed as well. It waits for a response, or has
@@ -412,13 +416,13 @@ class PassThrough:
         self._is_open = False
         # The broker may come back in another version.
         self._served = None
-        if self._owed or self._waiting is not None or self._unanswered or self.identity.is_single:
+        if self._in_flight or self._waiting is not None or self._is_last_unanswered or self.identity.is_single:
             raise BrokerUnavailable("the broker went away")
 
-    def _send(self, framed: Sequence[bytes | memoryview], owed: Owed | None) -> Iterator[Command]:
-        self._unanswered = owed is None
-        if owed is not None:
-            self._owed.append(owed)
+    def _send(self, framed: Sequence[bytes | memoryview], in_flight: InFlightRequest | None) -> Iterator[Command]:
+        self._is_last_unanswered = in_flight is None
+        if in_flight is not None:
+            self._in_flight.append(in_flight)
         if self._is_open:
             yield Send(PASS, framed)
         elif self._waiting is None:
@@ -428,6 +432,6 @@ class PassThrough:
             self._waiting += framed
 
 
-def _told(identified: PrincipalChanged | None) -> Iterator[Command]:
-    if identified is not None:
-        yield identified
+def _notify(change: PrincipalChanged | None) -> Iterator[Command]:
+    if change is not None:
+        yield change

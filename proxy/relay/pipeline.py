@@ -36,7 +36,7 @@ class Pipeline:
         """Return whether *slot* is the first one: all earlier responses were sent, and its own was not."""
         return bool(self._slots) and self._slots[0] is slot
 
-    def expect(self) -> Slot:
+    def add_slot(self) -> Slot:
         """Add an empty slot at the end, for the response to the request that has just arrived; return it.
 
         The caller sets ``Slot.pieces`` when the response is ready.
@@ -45,7 +45,7 @@ class Pipeline:
         self._slots.append(slot)
         return slot
 
-    def ready(self) -> Iterator[tuple[Pieces, ExchangeRecord | None]]:
+    def take_ready(self) -> Iterator[tuple[Pieces, ExchangeRecord | None]]:
         """Remove and yield the responses at the front that are ready, up to the first one that is not.
 
         Yields the buffers of each response, and the telemetry record of a client fetch or None.

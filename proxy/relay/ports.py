@@ -45,15 +45,15 @@ class PortAssignments:
         if node_id in self.assigned:
             return self.assigned[node_id]
         taken = {*self.assigned.values(), *unusable}
-        of_its_id = self.range.first + node_id
+        computed = self.range.first + node_id
         others: Collection[int] = () if self.is_shared else range(self.range.first, self.range.last + 1)
-        for port in (of_its_id, *others):
+        for port in (computed, *others):
             if port in self.range and port not in taken:
                 self.assigned[node_id] = port
                 return port
         if self.is_shared:
             raise NoPortLeft(
-                f"broker {node_id} finds no port in {self.range}: with share-ports it is {of_its_id} or none;"
+                f"broker {node_id} finds no port in {self.range}: with share-ports it is {computed} or none;"
                 " accepted: a range that has it, free on this host"
             )
         raise NoPortLeft(

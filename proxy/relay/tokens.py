@@ -29,22 +29,22 @@ class Tokens:
     that cannot be a request is a token.
     """
 
-    _left: int = 0
+    _expected: int = 0
     """The number of tokens that are certain to come."""
     _may_come: bool = False
     """Whether further tokens may come, until the first request."""
     is_answered: bool = False
     """Whether the broker is certain to answer the last token, or to close the connection."""
 
-    def began(self, mechanism: str) -> None:
+    def expect_tokens(self, mechanism: str) -> None:
         """Expect the tokens of *mechanism*: the client has sent a SaslHandshake v0 for it."""
-        self._left, self._may_come = _ROUNDS.get(mechanism, 0), True
+        self._expected, self._may_come = _ROUNDS.get(mechanism, 0), True
 
-    def refused(self) -> None:
+    def expect_none(self) -> None:
         """Expect no tokens any more: the broker has answered the SaslHandshake with an error."""
-        self._left, self._may_come = 0, False
+        self._expected, self._may_come = 0, False
 
-    def takes(self, frame: memoryview, *, is_first: bool) -> bool:
+    def detect_token(self, frame: memoryview, *, is_first: bool) -> bool:
         """Return whether *frame*, the client's next frame, is a token; call this once for each frame, in order.
 
         Sets ``is_answered``.
@@ -53,14 +53,14 @@ class Tokens:
             handshake.
         """
         if is_first and frame[:1] == bytes((_GSSAPI,)):
-            self.began("GSSAPI")
-        self.is_answered = self._left > 0
+            self.expect_tokens("GSSAPI")
+        self.is_answered = self._expected > 0
         if self.is_answered:
-            self._left -= 1
+            self._expected -= 1
             return True
-        self._may_come = self._may_come and not _may_be_request(frame)
+        self._may_come = self._may_come and not _can_be_request(frame)
         return self._may_come
 
 
-def _may_be_request(frame: memoryview) -> bool:
+def _can_be_request(frame: memoryview) -> bool:
     return len(frame) >= _FIXED.size and _FIXED.unpack_from(frame)[0] in KNOWN_KEYS

@@ -14,7 +14,7 @@ __all__ = ["OTHER_TOPICS", "Traffic", "TrafficSource"]
 OTHER_TOPICS: Final = "(other topics)"
 """The name for all topics that are not counted separately; no topic can have it."""
 _TOPICS: Final = 300
-_TOLD_TOPICS: Final = 5
+_LOGGED_TOPICS: Final = 5
 """The largest number of topics in the log."""
 _CLOSEST: Final = ("preferred", "selected")
 """The routes by which a replica is read because it is close to Sidefetch."""
@@ -45,7 +45,7 @@ class Traffic:
         self.partitions: Counter[RouteKind] = Counter()
         """Partitions of those fetches by route, both named and remembered by a session."""
 
-    def add(self, topic: str, rack: str | None, crossed: bool | None, record_bytes: int) -> None:
+    def add_records(self, topic: str, rack: str | None, crossed: bool | None, record_bytes: int) -> None:
         """Count *record_bytes* of *topic* that were read from a broker in *rack*; do nothing if there are none.
 
         Topics beyond the largest number of counted topics are counted together as ``OTHER_TOPICS``.
@@ -62,7 +62,7 @@ class Traffic:
                 topic = OTHER_TOPICS
         self.record_bytes[TrafficSource(topic, rack, crossed)] += record_bytes
 
-    def routed(self, kind: RouteKind, partitions: int) -> None:
+    def add_fetch(self, kind: RouteKind, partitions: int) -> None:
         """Count an answered upstream fetch of *partitions* partitions by its route *kind*."""
         self.fetches[kind] += 1
         self.partitions[kind] += partitions
@@ -89,24 +89,24 @@ class Traffic:
         partitions = self.partitions.total()
         return sum(self.partitions[kind] for kind in _CLOSEST) / partitions if partitions else None
 
-    def fields(self) -> dict[str, Any]:
+    def as_log_fields(self) -> dict[str, Any]:
         """Return the sums as fields of a log event, by name; empty before the first fetch.
 
         They are the record bytes from Sidefetch's own rack, from other racks and from unknown ones, by rack, and
         for the five topics with the most bytes from other racks; and the upstream fetches and partitions by route.
         """
-        told: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         if total := self.total():
-            told["record_bytes"] = total
-            told["own_rack_bytes"] = self.total(lambda source: source.crossed is False)
-            told["crossed_bytes"] = self.total(lambda source: source.crossed is True)
-            told["unknown_rack_bytes"] = self.total(lambda source: source.crossed is None)
-            told["by_rack"] = _listed(self._by_rack())
-            told["crossed_by_topic"] = _listed(self._crossed_by_topic()[:_TOLD_TOPICS]) or None
-        told |= {f"{kind}_fetches": number for kind, number in self.fetches.items()}
-        told |= {f"{kind}_partitions": number for kind, number in self.partitions.items()}
+            fields["record_bytes"] = total
+            fields["own_rack_bytes"] = self.total(lambda source: source.crossed is False)
+            fields["crossed_bytes"] = self.total(lambda source: source.crossed is True)
+            fields["unknown_rack_bytes"] = self.total(lambda source: source.crossed is None)
+            fields["by_rack"] = _format_pairs(self._by_rack())
+            fields["crossed_by_topic"] = _format_pairs(self._crossed_by_topic()[:_LOGGED_TOPICS]) or None
+        fields |= {f"{kind}_fetches": number for kind, number in self.fetches.items()}
+        fields |= {f"{kind}_partitions": number for kind, number in self.partitions.items()}
         share = self.closest_share
-        return told if share is None else told | {"closest_share": f"{share:.3f}"}
+        return fields if share is None else fields | {"closest_share": f"{share:.3f}"}
 
     def _by_rack(self) -> list[tuple[str, int]]:
         racks = sorted({source.rack for source in self.record_bytes}, key=lambda rack: (rack is None, rack or ""))
@@ -121,5 +121,5 @@ def _is_from(rack: str | None) -> Callable[[TrafficSource], bool]:
     return lambda source: source.rack == rack
 
 
-def _listed(pairs: list[tuple[str, int]]) -> str:
+def _format_pairs(pairs: list[tuple[str, int]]) -> str:
     return ", ".join(f"{name}: {number}" for name, number in pairs)

@@ -20,8 +20,8 @@ __all__ = [
     "Login",
     "PlainLogin",
     "ScramLogin",
-    "bearer_token",
-    "plain_user",
+    "decode_bearer",
+    "decode_plain",
 ]
 
 Conversation = Generator[bytes, bytes, None]
@@ -40,7 +40,7 @@ class Login(Protocol):
     def mechanism(self) -> str:
         """The SASL mechanism as Kafka names it, such as ``PLAIN``."""
 
-    def converse(self, nonce: str) -> Conversation:
+    def start_conversation(self, nonce: str) -> Conversation:
         """Return the exchange of messages of a new login at a broker, as a generator.
 
         The generator yields the client's messages, receives the broker's response to each by ``send``, and ends
@@ -60,7 +60,7 @@ class PlainLogin:
     def mechanism(self) -> str:
         return "PLAIN"
 
-    def converse(self, nonce: str) -> Conversation:  # noqa: ARG002
+    def start_conversation(self, nonce: str) -> Conversation:  # noqa: ARG002
         yield b"\0".join([b"", self.user.encode(), self.password.encode()])
 
 
@@ -72,10 +72,10 @@ class ScramLogin:
     user: str
     password: str = attrs.field(repr=False)
 
-    def converse(self, nonce: str) -> Conversation:
+    def start_conversation(self, nonce: str) -> Conversation:
         scram = ScramClient(self.mechanism, self.user, self.password, nonce)
-        challenge = yield scram.first()
-        scram.check((yield scram.proof(challenge)))
+        challenge = yield scram.first_message()
+        scram.verify_server((yield scram.final_message(challenge)))
 
 
 @attrs.frozen
@@ -88,22 +88,22 @@ class BearerLogin:
     def mechanism(self) -> str:
         return "OAUTHBEARER"
 
-    def converse(self, nonce: str) -> Conversation:  # noqa: ARG002
-        said = yield f"n,,\1auth=Bearer {self.token}\1\1".encode()
-        if said:
+    def start_conversation(self, nonce: str) -> Conversation:  # noqa: ARG002
+        response = yield f"n,,\1auth=Bearer {self.token}\1\1".encode()
+        if response:
             yield _ABORT
-            raise LoginRefused(f"the broker refuses the token: {_status(said)}")
+            raise LoginRefused(f"the broker refuses the token: {_refusal_reason(response)}")
 
 
-def _status(said: bytes) -> str:
+def _refusal_reason(response: bytes) -> str:
     try:
-        status = json.loads(said)["status"]
+        status = json.loads(response)["status"]
     except (ValueError, LookupError, TypeError):
         return "it gives no reason"
     return str(status)[:100]
 
 
-def plain_user(message: bytes) -> tuple[str, PlainLogin]:
+def decode_plain(message: bytes) -> tuple[str, PlainLogin]:
     """Decode a client's PLAIN message; return the user name, and credentials with the same name and password.
 
     Raises: MalformedFrame: the message is malformed, lacks the name or the password, or has an authorization id
@@ -119,7 +119,7 @@ def plain_user(message: bytes) -> tuple[str, PlainLogin]:
     return user, PlainLogin(user, password)
 
 
-def bearer_token(message: bytes) -> tuple[str, BearerLogin]:
+def decode_bearer(message: bytes) -> tuple[str, BearerLogin]:
     """Decode a client's OAUTHBEARER message; return the token's SHA-256 digest, and credentials with the token.
 
     The hexadecimal digest serves as the user name: Sidefetch does not read the name in the token's claims, because

@@ -45,19 +45,19 @@ class ScramKeys:
     server_key: bytes = attrs.field(repr=False)
 
     @classmethod
-    def of(cls, mechanism: str, password: str, salt: bytes, iterations: int) -> Self:
+    def derive(cls, mechanism: str, password: str, salt: bytes, iterations: int) -> Self:
         """Derive the keys that a server stores for a user with *password*.
 
         *mechanism* is a key of ``HASHES``, such as ``SCRAM-SHA-256``. Cost: milliseconds for each 10,000
         *iterations*, to make guessing slow.
         """
         name = HASHES[mechanism]
-        client_key, server_key = _keys(name, _salted(name, password, salt, iterations))
+        client_key, server_key = _derive_keys(name, _salt_password(name, password, salt, iterations))
         return cls(salt, iterations, hashlib.new(name, client_key).digest(), server_key)
 
 
 class ScramClient:
-    """The client side of one SCRAM login: call ``first``, ``proof`` and ``check``, in this order.
+    """The client side of one SCRAM login: call ``first_message``, ``final_message``, then ``verify_server``.
 
     The *nonce* must be random, printable and without commas.
     """
@@ -66,14 +66,14 @@ class ScramClient:
         self._hash = HASHES[mechanism]
         self._password = password
         self._nonce = nonce
-        self._bare = f"n={_quoted(user)},r={nonce}"
+        self._bare = f"n={_escape_name(user)},r={nonce}"
         self._signature = b""
 
-    def first(self) -> bytes:
+    def first_message(self) -> bytes:
         """Return the client's first message, which contains the user name and the client's nonce."""
         return f"n,,{self._bare}".encode()
 
-    def proof(self, challenge: bytes) -> bytes:
+    def final_message(self, challenge: bytes) -> bytes:
         """Return the client's final message: the proof, for the server's *challenge*, that it knows the password.
 
         *challenge* is the server's first message, with its nonce, the salt and the number of iterations.
@@ -82,11 +82,11 @@ class ScramClient:
         Raises: LoginRefused: *challenge* is an error, is malformed, does not continue the client's nonce, or has
             too few or too many iterations.
         """
-        said = _fields(challenge)
-        if "e" in said:
-            raise LoginRefused(f"the broker reports {said['e']}")
+        fields = _parse_fields(challenge)
+        if "e" in fields:
+            raise LoginRefused(f"the broker reports {fields['e']}")
         try:
-            nonce, salt, iterations = said["r"], base64.b64decode(said["s"], validate=True), int(said["i"])
+            nonce, salt, iterations = fields["r"], base64.b64decode(fields["s"], validate=True), int(fields["i"])
         except (KeyError, ValueError, binascii.Error):
             raise LoginRefused("the broker's SCRAM challenge cannot be read") from None
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
@@ -95,31 +95,33 @@ class ScramClient:
             raise LoginRefused(
                 f"the broker demands an unsafe number of SCRAM iterations ({iterations}; minimum {MIN_ITERATIONS})"
             )
-        client_key, server_key = _keys(self._hash, _salted(self._hash, self._password, salt, iterations))
+        client_key, server_key = _derive_keys(
+            self._hash, _salt_password(self._hash, self._password, salt, iterations)
+        )
         unproven = f"c={_NO_BINDING},r={nonce}"
         signed = b",".join([self._bare.encode(), challenge, unproven.encode()])
         signature = hmac.digest(hashlib.new(self._hash, client_key).digest(), signed, self._hash)
         self._signature = hmac.digest(server_key, signed, self._hash)
         return f"{unproven},p={base64.b64encode(_xor(client_key, signature)).decode()}".encode()
 
-    def check(self, final: bytes) -> None:
+    def verify_server(self, final: bytes) -> None:
         """Verify *final*, the server's final message: it must prove that the server has the user's keys.
 
-        Call it after ``proof``.
+        Call it after ``final_message``.
 
         Raises: LoginRefused: the message is an error, or proves nothing.
         """
-        said = _fields(final)
-        if "e" in said:
-            raise LoginRefused(f"the broker reports {said['e']}")
-        if not self._signature or not hmac.compare_digest(said.get("v", ""), _text(self._signature)):
+        fields = _parse_fields(final)
+        if "e" in fields:
+            raise LoginRefused(f"the broker reports {fields['e']}")
+        if not self._signature or not hmac.compare_digest(fields.get("v", ""), _to_base64(self._signature)):
             raise LoginRefused(
                 "the broker did not prove that it knows the password: another server may pose as the broker"
             )
 
 
 class ScramServer:
-    """The server side of one SCRAM login: call ``user``, ``challenge`` and ``signature``, in this order.
+    """The server side of one SCRAM login: call ``read_user``, ``make_challenge``, then ``verify_proof``.
 
     The *nonce* must be random, printable and without commas.
     """
@@ -130,33 +132,33 @@ class ScramServer:
         self._nonce = self._bare = self._first = ""
         self._keys: ScramKeys | None = None
 
-    def user(self, message: bytes) -> str:
+    def read_user(self, message: bytes) -> str:
         """Decode *message*, the client's first one, and return its user name, which is not authenticated yet.
 
         Raises: MalformedFrame: the message is malformed, requires channel binding, or has an authorization id that
             is not the user name.
         """
-        binding, _, rest = _decoded(message).partition(",")
+        binding, _, rest = _decode_text(message).partition(",")
         authorized, _, bare = rest.partition(",")
-        said = _fields(bare.encode())
-        if binding not in ("n", "y") or "n" not in said or not said.get("r"):
+        fields = _parse_fields(bare.encode())
+        if binding not in ("n", "y") or "n" not in fields or not fields.get("r"):
             raise MalformedFrame("not a first message of SCRAM")
-        user = said["n"].replace("=2C", ",").replace("=3D", "=")
-        if authorized and authorized != f"a={said['n']}":
+        user = fields["n"].replace("=2C", ",").replace("=3D", "=")
+        if authorized and authorized != f"a={fields['n']}":
             raise MalformedFrame("SCRAM for another user")
-        self._bare, self._nonce = bare, said["r"] + self._own_nonce
+        self._bare, self._nonce = bare, fields["r"] + self._own_nonce
         return user
 
-    def challenge(self, keys: ScramKeys) -> bytes:
+    def make_challenge(self, keys: ScramKeys) -> bytes:
         """Return the server's first message: the nonces of both sides, and the salt and iterations of *keys*.
 
-        *keys* are those of the user that ``user`` has returned; ``signature`` verifies the client's proof by them.
+        *keys* are those of the user that ``read_user`` has returned; ``verify_proof`` uses them.
         """
         self._keys = keys
-        self._first = f"r={self._nonce},s={_text(keys.salt)},i={keys.iterations}"
+        self._first = f"r={self._nonce},s={_to_base64(keys.salt)},i={keys.iterations}"
         return self._first.encode()
 
-    def signature(self, message: bytes) -> bytes | None:
+    def verify_proof(self, message: bytes) -> bytes | None:
         """Verify *message*, the client's final one, and return the server's final message, which ends the login.
 
         Return None if the client's proof is wrong, because the client does not know the password.
@@ -164,14 +166,19 @@ class ScramServer:
         Raises: MalformedFrame: *message* is malformed, or of another login.
         """
         assert self._keys is not None, "there was no challenge"
-        unproven, comma, proof_text = _decoded(message).rpartition(",p=")
-        said = _fields(unproven.encode())
+        unproven, comma, proof_text = _decode_text(message).rpartition(",p=")
+        fields = _parse_fields(unproven.encode())
         try:
             proof = base64.b64decode(proof_text, validate=True)
         except binascii.Error:
             raise MalformedFrame("not a proof of SCRAM") from None
         size = hashlib.new(self._hash).digest_size
-        if not comma or len(proof) != size or said.get("r") != self._nonce or said.get("c") not in ("biws", "eSws"):
+        if (
+            not comma
+            or len(proof) != size
+            or fields.get("r") != self._nonce
+            or fields.get("c") not in ("biws", "eSws")
+        ):
             raise MalformedFrame("not a final message of SCRAM")
         signed = ",".join([self._bare, self._first, unproven]).encode()
         signature = hmac.digest(self._keys.stored_key, signed, self._hash)
@@ -181,11 +188,11 @@ class ScramServer:
         return b"v=" + base64.b64encode(hmac.digest(self._keys.server_key, signed, self._hash))
 
 
-def _salted(name: str, password: str, salt: bytes, iterations: int) -> bytes:
+def _salt_password(name: str, password: str, salt: bytes, iterations: int) -> bytes:
     return hashlib.pbkdf2_hmac(name, password.encode(), salt, iterations)
 
 
-def _keys(name: str, salted: bytes) -> tuple[bytes, bytes]:
+def _derive_keys(name: str, salted: bytes) -> tuple[bytes, bytes]:
     """Return the client key and the server key."""
     return hmac.digest(salted, b"Client Key", name), hmac.digest(salted, b"Server Key", name)
 
@@ -194,22 +201,22 @@ def _xor(one: bytes, other: bytes) -> bytes:
     return bytes(a ^ b for a, b in zip(one, other, strict=True))
 
 
-def _quoted(user: str) -> str:
+def _escape_name(user: str) -> str:
     return user.replace("=", "=3D").replace(",", "=2C")
 
 
-def _text(raw: bytes) -> str:
+def _to_base64(raw: bytes) -> str:
     return base64.b64encode(raw).decode()
 
 
-def _decoded(message: bytes) -> str:
+def _decode_text(message: bytes) -> str:
     try:
         return message.decode()
     except UnicodeDecodeError:
         raise MalformedFrame("SCRAM that is not UTF-8") from None
 
 
-def _fields(message: bytes) -> dict[str, str]:
+def _parse_fields(message: bytes) -> dict[str, str]:
     """Return the values of a message ``r=…,s=…`` by letter; parts of another form are skipped."""
     text = message.decode(errors="replace")
     return {part[0]: part[2:] for part in text.split(",") if part[1:2] == "="}

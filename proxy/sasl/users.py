@@ -17,13 +17,13 @@ import attrs
 
 from proxy.sasl.scram import HASHES, MIN_ITERATIONS, ScramKeys
 
-__all__ = ["Users", "line_of"]
+__all__ = ["Users", "make_line"]
 
 _MOST_ITERATIONS: Final = 1_000_000
 _SALT_BYTES: Final = 16
 
 
-def line_of(user: str, mechanism: str, password: str, salt: bytes, iterations: int) -> str:
+def make_line(user: str, mechanism: str, password: str, salt: bytes, iterations: int) -> str:
     """Return a line for the file of users: *user* with the keys that are derived from *password*.
 
     *mechanism* is ``SCRAM-SHA-256`` or ``SCRAM-SHA-512``. Cost: milliseconds for each 10,000 *iterations*.
@@ -31,10 +31,10 @@ def line_of(user: str, mechanism: str, password: str, salt: bytes, iterations: i
     Raises: ValueError: *user* is empty, not printable, contains a colon, has blanks at its ends, or begins with #.
     """
     _check_name(user)
-    keys = ScramKeys.of(mechanism, password, salt, iterations)
+    keys = ScramKeys.derive(mechanism, password, salt, iterations)
     fields = {"salt": keys.salt, "stored_key": keys.stored_key, "server_key": keys.server_key}
-    said = ",".join(f"{name}={base64.b64encode(value).decode()}" for name, value in fields.items())
-    return f"{user}:{mechanism}:{said},iterations={iterations}"
+    values = ",".join(f"{name}={base64.b64encode(value).decode()}" for name, value in fields.items())
+    return f"{user}:{mechanism}:{values},iterations={iterations}"
 
 
 @attrs.frozen
@@ -59,7 +59,7 @@ class Users:
         for number, line in enumerate(text.splitlines(), 1):
             if not line.strip() or line.startswith("#"):
                 continue
-            user, mechanism, one = _parsed(line, number)
+            user, mechanism, one = _parse_line(line, number)
             if (user, mechanism) in keys:
                 raise ValueError(f"line {number}: that user has this mechanism in an earlier line")
             keys[user, mechanism] = one
@@ -72,7 +72,7 @@ class Users:
         """The SASL mechanisms that clients can use: PLAIN, and those of SCRAM for which any user has keys."""
         return "PLAIN", *sorted({mechanism for _, mechanism in self.keys})
 
-    def of(self, user: str, mechanism: str) -> ScramKeys:
+    def keys_of(self, user: str, mechanism: str) -> ScramKeys:
         """Return the user's keys for *mechanism*, which is one of SCRAM.
 
         If there are none, return keys that match no password; they are the same on each call with this name.
@@ -84,15 +84,15 @@ class Users:
         size = len(made) if HASHES[mechanism] == "sha512" else len(made) // 2
         return ScramKeys(made[:_SALT_BYTES], self._usual_iterations(mechanism), made[:size], made[-size:])
 
-    def knows(self, user: str, password: str) -> bool:
+    def is_password_right(self, user: str, password: str) -> bool:
         """Return whether *user* exists and has this *password*, for logins by PLAIN.
 
         It blocks for milliseconds to derive the keys, for an unknown user as well, so that its duration does not
         reveal which users exist.
         """
         mechanism = next((each for each in HASHES if (user, each) in self.keys), self.mechanisms[1])
-        keys = self.of(user, mechanism)
-        tried = ScramKeys.of(mechanism, password, keys.salt, keys.iterations)
+        keys = self.keys_of(user, mechanism)
+        tried = ScramKeys.derive(mechanism, password, keys.salt, keys.iterations)
         is_right = hmac.compare_digest(tried.stored_key, keys.stored_key)
         return is_right and (user, mechanism) in self.keys
 
@@ -100,16 +100,16 @@ class Users:
         return next((keys.iterations for (_, each), keys in self.keys.items() if each == mechanism), MIN_ITERATIONS)
 
 
-def _parsed(line: str, number: int) -> tuple[str, str, ScramKeys]:
+def _parse_line(line: str, number: int) -> tuple[str, str, ScramKeys]:
     user, _, rest = line.partition(":")
-    mechanism, _, said = rest.partition(":")
+    mechanism, _, values = rest.partition(":")
     try:
         _check_name(user)
     except ValueError as wrong:
         raise ValueError(f"line {number}: {wrong}") from None
     if mechanism not in HASHES:
         raise ValueError(f"line {number}: its mechanism is none of {', '.join(HASHES)}")
-    fields = dict(part.partition("=")[::2] for part in said.strip().split(","))
+    fields = dict(part.partition("=")[::2] for part in values.strip().split(","))
     try:
         salt, stored, server = (
             base64.b64decode(fields[name], validate=True) for name in ("salt", "stored_key", "server_key")

@@ -152,7 +152,7 @@ class _Session:
         for key in request.forget:
             self.entries.pop(key, None)
 
-    def told(self, key: Key, state: PartitionState) -> bool:
+    def update_sent(self, key: Key, state: PartitionState) -> bool:
         """Return whether the response must contain this partition, which was read as *state*.
 
         If so, note its offsets as sent. A partition with records moves to the end of the session's order.
@@ -219,7 +219,7 @@ class FetchContext(ABC):
         """
 
     @abstractmethod
-    def throttled(self) -> SessionResponse:
+    def answer_throttled(self) -> SessionResponse:
         """Return a response without partitions, for a client over its quota; call it instead of ``answer``.
 
         An existing session stays; a full fetch gets no session.
@@ -252,7 +252,7 @@ class SessionErrorContext(FetchContext):
     def answer(self, results: Mapping[Key, PartitionState], now_s: float) -> SessionResponse:  # noqa: ARG002
         return SessionResponse(self._error, NO_SESSION, ())
 
-    def throttled(self) -> SessionResponse:
+    def answer_throttled(self) -> SessionResponse:
         return SessionResponse(self._error, NO_SESSION, ())
 
 
@@ -279,7 +279,7 @@ class SessionlessFetchContext(FetchContext):
     def answer(self, results: Mapping[Key, PartitionState], now_s: float) -> SessionResponse:  # noqa: ARG002
         return SessionResponse(ErrorCode.none, NO_SESSION, results.keys())
 
-    def throttled(self) -> SessionResponse:
+    def answer_throttled(self) -> SessionResponse:
         return SessionResponse(ErrorCode.none, NO_SESSION, ())
 
 
@@ -324,20 +324,20 @@ class IncrementalFetchContext(FetchContext):
     def __contains__(self, key: Key) -> bool:
         return key in self._session.entries
 
-    def _overtaken(self) -> SessionResponse | None:
+    def _epoch_error(self) -> SessionResponse | None:
         if self._session.epoch == self._expected:
             return None
         return SessionResponse(ErrorCode.invalid_fetch_session_epoch, self.session_id, ())
 
     def answer(self, results: Mapping[Key, PartitionState], now_s: float) -> SessionResponse:  # noqa: ARG002
         # A session that was evicted during the wait still gets its response, as in Kafka; the next request gets 70.
-        told = self._session.told
-        return self._overtaken() or SessionResponse(
-            ErrorCode.none, self.session_id, [key for key, state in results.items() if told(key, state)]
+        update_sent = self._session.update_sent
+        return self._epoch_error() or SessionResponse(
+            ErrorCode.none, self.session_id, [key for key, state in results.items() if update_sent(key, state)]
         )
 
-    def throttled(self) -> SessionResponse:
-        return self._overtaken() or SessionResponse(ErrorCode.none, self.session_id, ())
+    def answer_throttled(self) -> SessionResponse:
+        return self._epoch_error() or SessionResponse(ErrorCode.none, self.session_id, ())
 
 
 class FetchSessionCache:
@@ -379,9 +379,9 @@ class FetchSessionCache:
             if request.epoch == FINAL_EPOCH:
                 return SessionlessFetchContext(request.asks)
             return FullFetchContext(request.asks, request.by_id, self._slots)
-        return self._continue(request, now_s)
+        return self._continue_session(request, now_s)
 
-    def _continue(self, request: SessionRequest, now_s: float) -> FetchContext:
+    def _continue_session(self, request: SessionRequest, now_s: float) -> FetchContext:
         session = self._slots.get(request.session_id)
         if session is None:
             return SessionErrorContext(ErrorCode.fetch_session_id_not_found)

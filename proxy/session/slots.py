@@ -131,7 +131,7 @@ class SessionSlots(Generic[T]):
         held.evictable = now_s - held.created_s > EVICTION_S
         self._held[session_id] = held
         if held.evictable and before != (True, held.size):
-            self._may_make_room(held)
+            self._add_evictable(held)
 
     def _new_id(self) -> SessionId:
         while True:
@@ -145,11 +145,11 @@ class SessionSlots(Generic[T]):
         oldest = next(iter(self._held.values()))
         if now_s - oldest.used_s > EVICTION_S:
             return self._evict(oldest)
-        least = self._least_for_follower() if is_follower else self._least()
+        least = self._find_least_for_follower() if is_follower else self._find_least()
         # Kafka compares ids last, and a new session has 0: of equal sizes, the old session stays.
         return least is not None and (is_follower, size) > (least.is_follower, least.size) and self._evict(least)
 
-    def _least(self) -> OccupiedSlot[T] | None:
+    def _find_least(self) -> OccupiedSlot[T] | None:
         """Return the evictable session with the lowest ``worth``, or None."""
         while self._evictable:
             worth = self._evictable[0]
@@ -159,12 +159,12 @@ class SessionSlots(Generic[T]):
             heappop(self._evictable)
         return None
 
-    def _least_for_follower(self) -> OccupiedSlot[T] | None:
+    def _find_least_for_follower(self) -> OccupiedSlot[T] | None:
         """Return the session of lowest ``worth`` that a follower's may evict, among them consumers' of any age."""
         held = [held for held in self._held.values() if held.evictable or not held.is_follower]
         return min(held, key=lambda each: each.worth, default=None)
 
-    def _may_make_room(self, held: OccupiedSlot[T]) -> None:
+    def _add_evictable(self, held: OccupiedSlot[T]) -> None:
         heappush(self._evictable, held.worth)
         if len(self._evictable) > 2 * len(self._held) + 64:
             self._evictable = [each.worth for each in self._held.values() if each.evictable]

@@ -115,8 +115,8 @@ class RejectedResponse:
 class UpstreamSession:
     """Sidefetch's side of one fetch session with a broker: the partitions to fetch, and the session id and epoch.
 
-    Use: call ``put`` and ``take_out`` for partitions that change, and ``plan`` for the next fetch; then ``receive``
-         with its response, or ``lost`` if there is none. At most one fetch is in flight.
+    Use: call ``put`` and ``remove`` for partitions that change, and ``plan`` for the next fetch; then ``receive``
+         with its response, or ``discard_plan`` if there is none. At most one fetch is in flight.
     """
 
     __slots__ = ("_before", "asks", "state")
@@ -136,11 +136,11 @@ class UpstreamSession:
         self._before.setdefault(key, self.asks.get(key))
         self.asks[key] = ask
 
-    def take_out(self, key: PartitionKey) -> None:
+    def remove(self, key: PartitionKey) -> None:
         """Remove a partition from those that the next fetch covers. Raises: KeyError: it is not one of them."""
         self._before.setdefault(key, self.asks.pop(key))
 
-    def asked(self, key: PartitionKey) -> FetchPartition | None:
+    def get_planned(self, key: PartitionKey) -> FetchPartition | None:
         """Return the parameters with which the last planned fetch reads the partition; None if it does not.
 
         The fetch may name the partition, or leave it to the broker, which keeps the session's unchanged partitions.
@@ -184,20 +184,20 @@ class UpstreamSession:
         """Check the broker's response to *plan*, and set the session id and epoch of the next fetch accordingly.
 
         The response is rejected if it has a top-level error, if its session id or partitions do not match *plan*,
-        or if the session was given up since *plan*, by ``lost``, ``restart`` or ``farewell``. The next fetch is a
-        full one after a rejection, and after a response without a session id.
+        or if the session was given up since *plan*, by ``discard_plan``, ``restart`` or ``close``. The next fetch
+        is a full one after a rejection, and after a response without a session id.
         """
         if isinstance(self.state, FullFetchPlan) and not plan.is_full:
             # The session was given up after this plan.
             return RejectedResponse(RejectionReason.OUTDATED, reply.error)
-        refusal = self._refusal(plan, reply)
-        if refusal is not None:
+        rejection = self._find_rejection(plan, reply)
+        if rejection is not None:
             # An evicted session is gone. Any other is closed by the next fetch, since both sides disagree about it.
-            gone = refusal is RejectionReason.EVICTED or plan.epoch == FINAL_EPOCH
-            self._start_over(NO_SESSION if gone else self._known_id(plan, reply))
-            return RejectedResponse(refusal, reply.error)
-        held_back = plan.is_full and not reply.keys and reply.throttle_ms > 0
-        if held_back or reply.session_id == NO_SESSION or plan.epoch == FINAL_EPOCH:
+            gone = rejection is RejectionReason.EVICTED or plan.epoch == FINAL_EPOCH
+            self._start_over(NO_SESSION if gone else self._session_to_replace(plan, reply))
+            return RejectedResponse(rejection, reply.error)
+        is_throttled = plan.is_full and not reply.keys and reply.throttle_ms > 0
+        if is_throttled or reply.session_id == NO_SESSION or plan.epoch == FINAL_EPOCH:
             self._start_over(NO_SESSION)
         elif plan.is_full:
             self.state = IncrementalFetchPlan(reply.session_id, next_epoch(INITIAL_EPOCH))
@@ -205,7 +205,7 @@ class UpstreamSession:
             self.state = IncrementalFetchPlan(reply.session_id, next_epoch(plan.epoch))
         return AcceptedResponse(self.session_id)
 
-    def lost(self, plan: FetchPlan) -> None:
+    def discard_plan(self, plan: FetchPlan) -> None:
         """Make the next fetch a full one that replaces the session, because there is no response to *plan*.
 
         The broker may or may not have applied *plan*, so the state of its session is not known.
@@ -216,7 +216,7 @@ class UpstreamSession:
         """Make the next fetch a full one, which names every partition and replaces the broker's session."""
         self._start_over(self.state.session_id)
 
-    def farewell(self) -> FetchPlan | None:
+    def close(self) -> FetchPlan | None:
         """Forget the session; return the fetch, without partitions, that closes it at the broker.
 
         Return None if there is no session, as on a second call.
@@ -233,10 +233,10 @@ class UpstreamSession:
     def _start_over(self, closing: SessionId) -> None:
         self.state = FullFetchPlan(closing)
 
-    def _known_id(self, plan: FetchPlan, reply: SessionResponseFields) -> SessionId:
+    def _session_to_replace(self, plan: FetchPlan, reply: SessionResponseFields) -> SessionId:
         return reply.session_id if plan.is_full and reply.session_id != NO_SESSION else plan.session_id
 
-    def _refusal(self, plan: FetchPlan, reply: SessionResponseFields) -> RejectionReason | None:
+    def _find_rejection(self, plan: FetchPlan, reply: SessionResponseFields) -> RejectionReason | None:
         match reply.error:
             case ErrorCode.none:
                 pass
@@ -254,5 +254,5 @@ class UpstreamSession:
             return None if whole or throttled else RejectionReason.DISAGREED
         if reply.session_id not in (NO_SESSION, plan.session_id):
             return RejectionReason.DISAGREED
-        known = all(self.asked(key) is not None for key in reply.keys)
+        known = all(self.get_planned(key) is not None for key in reply.keys)
         return None if known else RejectionReason.DISAGREED

@@ -21,7 +21,7 @@ from proxy.wire.fetch import replace_endpoints
 from proxy.wire.primitives import Cursor, write_string, write_uvarint
 from proxy.wire.shapes import cursor_at
 
-__all__ = ["Place", "rewrite"]
+__all__ = ["Place", "replace_addresses"]
 
 Place = Callable[[int, str, int], tuple[str, int] | None]
 """Maps a broker's (node id, host, port) to the host and port that clients use for it; None if there are none."""
@@ -29,7 +29,7 @@ Place = Callable[[int, str, int], tuple[str, int] | None]
 _I32: Final = struct.Struct(">i")
 
 
-def rewrite(api_key: int, version: int, frame: memoryview, place: Place) -> list[bytes | memoryview]:
+def replace_addresses(api_key: int, version: int, frame: memoryview, place: Place) -> list[bytes | memoryview]:
     """Replace every broker address in a response by the one that *place* returns for it.
 
     If *place* returns None, the broker or the new leader's endpoint is left out of the response; a coordinator gets
@@ -47,60 +47,60 @@ def rewrite(api_key: int, version: int, frame: memoryview, place: Place) -> list
     Raises:  MalformedFrame: *frame* is not a response of this API and version.
     """
     if api_key == ApiKey.METADATA:
-        return _metadata(version, frame, place)
+        return _replace_metadata_brokers(version, frame, place)
     if api_key == ApiKey.FETCH:
-        return replace_endpoints(version, frame, lambda each: _endpoint(each, place))
+        return replace_endpoints(version, frame, lambda each: _replace_endpoint(each, place))
     kind = messages.response_type(api_key, version)
     if "node_endpoints" in kind.__dataclass_fields__:
-        return _node_endpoints(kind, frame, place)
+        return _replace_node_endpoints(kind, frame, place)
     correlation_id, body = messages.read_response(kind, frame)
     if api_key == ApiKey.FIND_COORDINATOR:
-        replaced = _find_coordinator(body, place)
+        replaced = _replace_coordinators(body, place)
     else:
         brokers = [(each, place(each.broker_id, each.host, each.port)) for each in body.brokers]
-        replaced = dataclasses.replace(body, brokers=tuple(_placed(each, at) for each, at in brokers if at))
+        replaced = dataclasses.replace(body, brokers=tuple(_with_address(each, at) for each, at in brokers if at))
     return [messages.response_frame(correlation_id, replaced)]
 
 
-def _node_endpoints(kind: Any, frame: memoryview, place: Place) -> list[bytes | memoryview]:
+def _replace_node_endpoints(kind: Any, frame: memoryview, place: Place) -> list[bytes | memoryview]:
     """Replace only the endpoints, which stand last or in the tagged fields; all other bytes stay as they are."""
     _, at = messages.read_entity(kind.__header_schema__, frame)
     cursor = cursor_at(kind, "node_endpoints", frame, at)
     front = frame[: cursor.at]
     if "tag" in kind.__dataclass_fields__["node_endpoints"].metadata:
-        endpoints = replace_tagged_endpoints(cursor, lambda each: _endpoint(each, place))
+        endpoints = replace_tagged_endpoints(cursor, lambda each: _replace_endpoint(each, place))
     else:
-        endpoints = replace_listed_endpoints(cursor, lambda each: _endpoint(each, place))
+        endpoints = replace_listed_endpoints(cursor, lambda each: _replace_endpoint(each, place))
     rest = frame[cursor.at :]
     return [_I32.pack(len(front) + len(endpoints) + len(rest)), front, endpoints, rest]
 
 
-def _endpoint(each: Endpoint, place: Place) -> Endpoint | None:
+def _replace_endpoint(each: Endpoint, place: Place) -> Endpoint | None:
     at = place(each.node_id, each.host, each.port)
     return None if at is None else each._replace(host=at[0], port=at[1])
 
 
-def _placed(node: Any, at: tuple[str, int]) -> Any:
+def _with_address(node: Any, at: tuple[str, int]) -> Any:
     return dataclasses.replace(node, host=at[0], port=i32(at[1]))
 
 
-def _find_coordinator(body: Any, place: Place) -> Any:
-    def found(coordinator: Any) -> Any:
+def _replace_coordinators(body: Any, place: Place) -> Any:
+    def replaced(coordinator: Any) -> Any:
         if coordinator.node_id < 0:
             return coordinator
         at = place(coordinator.node_id, coordinator.host, coordinator.port)
         if at is not None:
-            return _placed(coordinator, at)
+            return _with_address(coordinator, at)
         unavailable = ErrorCode.coordinator_not_available
         nowhere = dataclasses.replace(coordinator, node_id=BrokerId(-1), error_code=unavailable)
-        return _placed(nowhere, ("", -1))
+        return _with_address(nowhere, ("", -1))
 
     if hasattr(body, "coordinators"):
-        return dataclasses.replace(body, coordinators=tuple(map(found, body.coordinators)))
-    return found(body)
+        return dataclasses.replace(body, coordinators=tuple(map(replaced, body.coordinators)))
+    return replaced(body)
 
 
-def _metadata(version: int, frame: memoryview, place: Place) -> list[bytes | memoryview]:
+def _replace_metadata_brokers(version: int, frame: memoryview, place: Place) -> list[bytes | memoryview]:
     """Replace the addresses of Metadata, reading only the brokers: 100,000 partitions may follow them.
 
     Layout: ``correlation_id [tags v9+] [throttle: i32 v3+] brokers: array | rest``;

@@ -13,17 +13,24 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i16
 
 from proxy.wire import messages
-from proxy.wire.apis import NOTHING_LIFTED, ApiKey, ApiRanges, Lifted, VersionRange, offered
+from proxy.wire.apis import NO_UPGRADES, ApiKey, ApiRanges, VersionRange, VersionUpgrades, offered_ranges
 from proxy.wire.headers import read_request_header
 from proxy.wire.primitives import Cursor
 
-__all__ = ["MAX_VERSION", "client_software", "ranges_of", "read", "rewrite", "unsupported"]
+__all__ = [
+    "MAX_VERSION",
+    "ranges_of",
+    "read_client_software",
+    "read_response",
+    "rewrite_response",
+    "unsupported_version_response",
+]
 
 MAX_VERSION: Final = 4
 _SOFTWARE_VERSION: Final = 3
 
 
-def read(version: int, frame: bytes | memoryview) -> tuple[int, Any]:
+def read_response(version: int, frame: bytes | memoryview) -> tuple[int, Any]:
     """Decode a broker's ApiVersions response; return its correlation id and its body, a kio entity.
 
     *version* is that of the request, and *frame* has no size prefix. If the response has the error
@@ -40,19 +47,19 @@ def ranges_of(body: Any) -> ApiRanges:
     return {int(each.api_key): VersionRange(each.min_version, each.max_version) for each in body.api_keys}
 
 
-def rewrite(version: int, frame: bytes | memoryview, lifted: Lifted = NOTHING_LIFTED) -> bytes:
-    """Reduce a broker's ApiVersions response to the APIs and versions that ``apis.offered`` lets clients use.
+def rewrite_response(version: int, frame: bytes | memoryview, upgrades: VersionUpgrades = NO_UPGRADES) -> bytes:
+    """Reduce a broker's ApiVersions response to the APIs and versions in ``apis.offered_ranges``.
 
     Args:
         version: the version of the request.
         frame: the broker's response, without its size.
-        lifted: the versions that Sidefetch upgrades: they are added below the broker's lowest version.
+        upgrades: the versions that Sidefetch upgrades: they are added below the broker's lowest version.
 
     Returns: the new frame with its size, without the tagged fields that kio does not know.
     Raises:  MalformedFrame: *frame* is not an ApiVersions response.
     """
-    correlation_id, body = read(version, frame)
-    ranges = offered(ranges_of(body), lifted)
+    correlation_id, body = read_response(version, frame)
+    ranges = offered_ranges(ranges_of(body), upgrades)
     narrowed = tuple(
         dataclasses.replace(
             each,
@@ -65,7 +72,7 @@ def rewrite(version: int, frame: bytes | memoryview, lifted: Lifted = NOTHING_LI
     return messages.response_frame(correlation_id, dataclasses.replace(body, api_keys=narrowed))
 
 
-def client_software(frame: bytes | memoryview) -> str:
+def read_client_software(frame: bytes | memoryview) -> str:
     """Return the name and the version of the client's software, joined by a space, from its ApiVersions request.
 
     Clients send them from v3 on (KIP-511); for a lower version, return an empty string. *frame* is the whole
@@ -80,7 +87,7 @@ def client_software(frame: bytes | memoryview) -> str:
     return " ".join(cursor.nullable_string(flexible=True) or "" for _ in range(2)).strip()
 
 
-def unsupported(correlation_id: int) -> bytes:
+def unsupported_version_response(correlation_id: int) -> bytes:
     """Encode the response, with its size, to an ApiVersions request of a version that Sidefetch does not know.
 
     The response has the error UNSUPPORTED_VERSION and names the versions 0 to 4 of ApiVersions, so that the client

@@ -12,13 +12,13 @@ from proxy.wire import fetch
 __all__ = [
     "CARRIES_ADDRESSES",
     "KNOWN_KEYS",
-    "NOTHING_LIFTED",
+    "NO_UPGRADES",
     "ApiKey",
     "ApiRanges",
-    "Lifted",
     "VersionRange",
-    "offered",
-    "passes",
+    "VersionUpgrades",
+    "is_accepted",
+    "offered_ranges",
 ]
 
 
@@ -78,7 +78,7 @@ KNOWN_KEYS: Final = frozenset(api_key_map) - _BETWEEN_CONTROLLERS
 
 Clients may not use other APIs, because their responses might contain some."""
 
-_BOUNDED: Final[Mapping[int, VersionRange]] = MappingProxyType(
+_ACCEPTED_VERSIONS: Final[Mapping[int, VersionRange]] = MappingProxyType(
     {
         ApiKey.PRODUCE: VersionRange(0, 13),
         ApiKey.FETCH: VersionRange(0, fetch.MAX_VERSION),
@@ -113,7 +113,7 @@ CARRIES_ADDRESSES: Final[Mapping[int, int]] = MappingProxyType(
 """By API key, the first version whose responses contain broker addresses; other APIs contain none."""
 
 
-def passes(api_key: int, version: int) -> bool:
+def is_accepted(api_key: int, version: int) -> bool:
     """Return whether Sidefetch accepts requests of this API and version from clients, served by brokers or not.
 
     Sidefetch accepts those in which it can find every broker address and login. It closes the connection on any
@@ -121,21 +121,21 @@ def passes(api_key: int, version: int) -> bool:
     """
     if api_key not in KNOWN_KEYS:
         return False
-    return api_key not in _BOUNDED or version in _BOUNDED[api_key]
+    return api_key not in _ACCEPTED_VERSIONS or version in _ACCEPTED_VERSIONS[api_key]
 
 
-Lifted = Mapping[tuple[int, int], int]
+VersionUpgrades = Mapping[tuple[int, int], int]
 """Maps (API key, version) of a request to the newer version that Sidefetch sends to the broker instead."""
 
-NOTHING_LIFTED: Final[Lifted] = MappingProxyType({})
+NO_UPGRADES: Final[VersionUpgrades] = MappingProxyType({})
 """No version is upgraded."""
 
 
-def offered(broker: ApiRanges, lifted: Lifted = NOTHING_LIFTED) -> dict[int, VersionRange]:
+def offered_ranges(broker: ApiRanges, upgrades: VersionUpgrades = NO_UPGRADES) -> dict[int, VersionRange]:
     """Return the range of versions of each API that clients may use, if the broker serves the ranges *broker*.
 
     A range has the versions that both the broker serves and Sidefetch accepts; an API without such a version is
-    left out. Lower versions are added if *lifted* maps them to versions that the broker serves: librdkafka up to
+    left out. Lower versions are added if *upgrades* maps them to versions that the broker serves: librdkafka up to
     2.10 looks for exact versions within the ranges and disables compression, message formats or groups if one is
     missing. The result is for the response to a client's ApiVersions request.
     """
@@ -143,16 +143,16 @@ def offered(broker: ApiRanges, lifted: Lifted = NOTHING_LIFTED) -> dict[int, Ver
     for api_key, served in broker.items():
         if api_key not in KNOWN_KEYS:
             continue
-        bound = _BOUNDED.get(api_key, served)
+        bound = _ACCEPTED_VERSIONS.get(api_key, served)
         common = VersionRange(max(served.first, bound.first), min(served.last, bound.last))
         if common.first <= common.last:
-            ranges[api_key] = _widened(api_key, common, lifted)
+            ranges[api_key] = _extend_downwards(api_key, common, upgrades)
     return ranges
 
 
-def _widened(api_key: int, served: VersionRange, lifted: Lifted) -> VersionRange:
-    """Extend *served* downwards, without gaps, by the versions that *lifted* maps to one of *served*."""
+def _extend_downwards(api_key: int, served: VersionRange, upgrades: VersionUpgrades) -> VersionRange:
+    """Extend *served* downwards, without gaps, by the versions that *upgrades* maps to one of *served*."""
     first = served.first
-    while lifted.get((api_key, first - 1)) in served:
+    while upgrades.get((api_key, first - 1)) in served:
         first -= 1
     return VersionRange(first, served.last)

@@ -73,5 +73,5 @@ def replace_tagged_endpoints(cursor: Cursor, replace: Replace) -> bytes:
         replaced = replace_listed_endpoints(Cursor(field), replace) if tag == 0 else field
         if tag != 0 or replaced != _NONE:
             kept.append((tag, replaced))
-    cursor.done()
+    cursor.check_end()
     return write_tags(kept)

@@ -23,7 +23,7 @@ SIZE_BYTES: Final = _SIZE.size
 """The length of the size field before each frame."""
 _ARRIVALS_BYTES: Final = 16 * 1024
 """The buffer for frames whose size is not known yet; a larger frame gets a buffer of its own."""
-_ROOM: Final = 4
+_MAX_REUSE_RATIO: Final = 4
 """A buffer is reused for payloads down to its size divided by this: a small payload must not keep a large
 buffer."""
 _SPARES: Final = 2
@@ -73,10 +73,10 @@ class FrameReader:
     """A splitter of a connection's incoming bytes into frames; the caller receives directly into its buffers.
 
     Layout: ``size: i32 | payload: size bytes``, repeated; *size* does not count itself.
-    Use:    if ``needs`` is not 0, call ``grant``. Receive bytes into ``space()``, then call ``received(n)`` with
-        their number: it returns the payloads that are complete now, oldest first. Repeat. A payload of over 16 KiB
-        is never copied once its size is known; smaller ones are copied once. Payloads are read-only, and stay valid
-        for as long as they, or views of them, are held.
+    Use:    if ``needed_bytes`` is not 0, call ``allocate``. Receive bytes into ``get_space()``, then call
+        ``process_received(n)`` with their number: it returns the payloads that are complete now, oldest first.
+        Repeat. A payload of over 16 KiB is never copied once its size is known; smaller ones are copied once.
+        Payloads are read-only, and stay valid for as long as they, or views of them, are held.
     Memory: one payload's, beyond those that are held. As long as only payloads of over 64 KiB arrive, the buffers
         of the last two are used for the next: fresh memory would have to be cleared twice, by the system and by
         Python. Two, since one may still be on its way to the client while the next payload arrives.
@@ -86,7 +86,7 @@ class FrameReader:
         ``socket.request.max.bytes``.
     """
 
-    __slots__ = ("_arrivals", "_end", "_filled", "_large", "_max_frame_bytes", "_spares", "needs")
+    __slots__ = ("_arrivals", "_end", "_filled", "_large", "_max_frame_bytes", "_spares", "needed_bytes")
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
@@ -95,28 +95,28 @@ class FrameReader:
         self._large: memoryview | None = None
         self._filled = 0
         self._spares: list[Buffer] = []
-        self.needs: int = 0
+        self.needed_bytes: int = 0
         """Size in bytes of a payload that has begun to arrive and has no buffer yet; 0 if there is none."""
 
-    def limit(self, max_frame_bytes: int) -> None:
+    def set_limit(self, max_frame_bytes: int) -> None:
         """Set the largest allowed payload in bytes, for frames whose size field has not been read yet.
 
         A frame of up to 16 KiB that has arrived in part is checked against the new limit, too.
         """
         self._max_frame_bytes = max_frame_bytes
 
-    def grant(self) -> Buffer:
-        """Allocate the buffer of ``needs`` bytes for the payload that has begun to arrive, and return the buffer.
+    def allocate(self) -> Buffer:
+        """Allocate the buffer of ``needed_bytes`` for the payload that has begun to arrive, and return the buffer.
 
-        ``needs`` must not be 0, and is 0 afterwards. The reader may use the buffer again for later payloads, so its
-        memory is freed only once the buffer object is gone.
+        ``needed_bytes`` must not be 0, and is 0 afterwards. The reader may use the buffer again for later payloads,
+        so its memory is freed only once the buffer object is gone.
         """
-        assert self.needs, "nothing was asked for"
-        size, self.needs = self.needs, 0
+        assert self.needed_bytes, "nothing was asked for"
+        size, self.needed_bytes = self.needed_bytes, 0
         buffer = Buffer(size)
         if size > _CHEAP_BYTES:
             self._spares.append(buffer)
-        self._begin(buffer, size)
+        self._begin_large(buffer, size)
         return buffer
 
     def drop_spares(self) -> None:
@@ -128,15 +128,15 @@ class FrameReader:
         self._spares.clear()
         self._large = None
 
-    def space(self) -> memoryview:
-        """Return the writable view, never empty, to receive the next bytes into; ``needs`` must be 0."""
-        assert not self.needs, "there is no memory for them yet"
+    def get_space(self) -> memoryview:
+        """Return the writable view, never empty, to receive the next bytes into; ``needed_bytes`` must be 0."""
+        assert not self.needed_bytes, "there is no memory for them yet"
         if self._large is not None:
             return self._large[self._filled :]
         return memoryview(self._arrivals)[self._end :]
 
-    def received(self, size: int) -> list[memoryview]:
-        """Process *size* bytes, which the caller has received into ``space()``; return the payloads now complete.
+    def process_received(self, size: int) -> list[memoryview]:
+        """Process *size* bytes, received into ``get_space()``; return the payloads that are complete now.
 
         Payloads have no size field, and come in the order of their arrival.
 
@@ -149,19 +149,19 @@ class FrameReader:
             whole, self._large = self._large, None
             return [whole.toreadonly()]
         self._end += size
-        return self._cut()
+        return self._split_frames()
 
     @property
     def is_in_large(self) -> bool:
-        """Whether a large payload is being received into a buffer of its own, so that ``space`` ends with it."""
+        """Whether a large payload is being received into its own buffer, so that ``get_space`` ends with it."""
         return self._large is not None
 
     @property
     def at_boundary(self) -> bool:
         """Whether all bytes received so far belong to complete frames."""
-        return self._large is None and self._end == 0 and not self.needs
+        return self._large is None and self._end == 0 and not self.needed_bytes
 
-    def _cut(self) -> list[memoryview]:
+    def _split_frames(self) -> list[memoryview]:
         arrived = memoryview(bytes(memoryview(self._arrivals)[: self._end]))
         frames: list[memoryview] = []
         at = large = 0
@@ -183,22 +183,22 @@ class FrameReader:
         self._arrivals[: len(left)] = left
         self._end = len(left)
         if large:
-            self._find_room(large)
+            self._find_buffer(large)
         return frames
 
-    def _find_room(self, size: int) -> None:
-        """Reuse a spare buffer for a payload of *size* bytes if no view of it is left; otherwise set ``needs``.
+    def _find_buffer(self, size: int) -> None:
+        """Reuse a spare buffer for a payload of *size* bytes if none of its views is left; or set ``needed_bytes``.
 
         In the latter case, spare buffers without views are dropped.
         """
         for spare in self._spares:
-            if size <= len(spare) <= size * _ROOM and not is_viewed(spare):
-                self._begin(spare, size)
+            if size <= len(spare) <= size * _MAX_REUSE_RATIO and not is_viewed(spare):
+                self._begin_large(spare, size)
                 return
         self._spares = [spare for spare in self._spares if is_viewed(spare)][1 - _SPARES :]
-        self.needs = size
+        self.needed_bytes = size
 
-    def _begin(self, buffer: Buffer, size: int) -> None:
+    def _begin_large(self, buffer: Buffer, size: int) -> None:
         """Receive a payload of *size* bytes into *buffer*, and move its bytes that have arrived there."""
         self._large = memoryview(buffer)[:size]
         self._large[: self._end] = memoryview(self._arrivals)[: self._end]

@@ -36,11 +36,11 @@ class Cursor:
         try:
             (value,) = form.unpack_from(self.frame, self.at)
         except struct.error:
-            raise self._short(form.size) from None
+            raise self._too_short(form.size) from None
         self.at += form.size
         return int(value)
 
-    def _short(self, wanted: int) -> MalformedFrame:
+    def _too_short(self, wanted: int) -> MalformedFrame:
         left = len(self.frame) - self.at
         return MalformedFrame(f"{wanted} bytes wanted at {self.at}, {left} left of {len(self.frame)}")
 
@@ -60,7 +60,7 @@ class Cursor:
         value = shift = 0
         while shift < 35:
             if self.at >= len(self.frame):
-                raise self._short(1)
+                raise self._too_short(1)
             byte = self.frame[self.at]
             self.at += 1
             value |= (byte & 0x7F) << shift
@@ -72,7 +72,7 @@ class Cursor:
     def take(self, size: int) -> bytes | memoryview:
         """Return the next *size* bytes and move behind them; the result is a view if the frame is a memoryview."""
         if not 0 <= size <= len(self.frame) - self.at:
-            raise self._short(size)
+            raise self._too_short(size)
         taken = self.frame[self.at : self.at + size]
         self.at += size
         return taken
@@ -80,7 +80,7 @@ class Cursor:
     def skip(self, size: int) -> None:
         """Move forward by *size* bytes without decoding them; *size* must not be negative."""
         if size > len(self.frame) - self.at:
-            raise self._short(size)
+            raise self._too_short(size)
         self.at += size
 
     def length(self, *, flexible: bool, form: struct.Struct = _I32) -> int:
@@ -98,7 +98,7 @@ class Cursor:
         """
         count = max(self.length(flexible=flexible), 0)
         if count * item_bytes > len(self.frame) - self.at:
-            raise self._short(count * item_bytes)
+            raise self._too_short(count * item_bytes)
         return count
 
     def text_length(self, *, flexible: bool) -> int:
@@ -132,14 +132,14 @@ class Cursor:
         for _ in self.tags():
             pass
 
-    def rest(self) -> int:
+    def count_rest(self) -> int:
         """Return the number of bytes from the cursor to the end of the frame."""
         return len(self.frame) - self.at
 
-    def done(self) -> None:
+    def check_end(self) -> None:
         """Verify that no bytes are left between the cursor and the end of the frame. Raises: MalformedFrame."""
-        if self.rest():
-            raise MalformedFrame(f"{self.rest()} bytes too many at {self.at}")
+        if self.count_rest():
+            raise MalformedFrame(f"{self.count_rest()} bytes too many at {self.at}")
 
 
 def write_uvarint(value: int) -> bytes:

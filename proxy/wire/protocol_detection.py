@@ -3,9 +3,9 @@
 import struct
 from typing import Final, Literal
 
-__all__ = ["NEEDED_BYTES", "Beginning", "detect_protocol"]
+__all__ = ["NEEDED_BYTES", "DetectedProtocol", "detect_protocol"]
 
-Beginning = Literal["kafka", "tls", "other"]
+DetectedProtocol = Literal["kafka", "tls", "other"]
 
 _REQUEST: Final = struct.Struct(">ihh")
 NEEDED_BYTES: Final = _REQUEST.size
@@ -19,7 +19,7 @@ _TLS_HANDSHAKE: Final = b"\x16\x03"
 _CLIENT_HELLO: Final = 1
 
 
-def detect_protocol(first: bytes) -> Beginning:
+def detect_protocol(first: bytes) -> DetectedProtocol:
     """Detect from a client's first bytes whether it speaks plaintext Kafka, TLS, or neither ("other").
 
     *first* are the first ``NEEDED_BYTES`` bytes. If the client has sent fewer, the result is "other".

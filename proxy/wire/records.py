@@ -44,7 +44,7 @@ MESSAGE_BYTES: Final = (26, 34)
 
 _MAGIC_AT: Final = 16
 _CRC_AT: Final = 17
-_SMALLEST: Final = 14
+_MIN_ENTRY_SIZE: Final = 14
 """The least size of an entry: that of a message of magic 0 without key and value."""
 _BATCH: Final = struct.Struct(">qi4xbIhiqqqhii")
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
@@ -70,7 +70,7 @@ class Codec(IntEnum):
 class Entry(NamedTuple):
     """The decoded header of one entry of a log, which is a record batch (magic 2) or a message (magic 0 or 1).
 
-    Its checksum is not verified: call ``check``.
+    Its checksum is not verified: call ``verify_checksum``.
     """
 
     at: int
@@ -114,7 +114,7 @@ class Entry(NamedTuple):
     def is_control(self) -> bool:
         return self.magic >= 2 and bool(self.attributes & 32)
 
-    def check(self, log: memoryview) -> None:
+    def verify_checksum(self, log: memoryview) -> None:
         """Verify the entry's checksum over its bytes in *log*, with which ``entries`` was called.
 
         Raises: BadRecords: the checksum is wrong.
@@ -124,7 +124,7 @@ class Entry(NamedTuple):
         else:
             actual = crc32(log[self.at + _MAGIC_AT : self.end])
         if actual != self.crc:
-            raise _corrupt(self.base_offset, f"its checksum is {self.crc:08x}, its bytes have {actual:08x}")
+            raise _corrupt_error(self.base_offset, f"its checksum is {self.crc:08x}, its bytes have {actual:08x}")
 
 
 def entries(log: memoryview, at: int = 0) -> Iterator[Entry]:
@@ -135,13 +135,19 @@ def entries(log: memoryview, at: int = 0) -> Iterator[Entry]:
     """
     end = len(log)
     while end - at > _MAGIC_AT:
-        offset, size, crc, magic, attributes = _MESSAGE.unpack_from(log, at) if end - at >= 18 else _head(log, at)
-        if size < _SMALLEST:
-            raise _corrupt(offset, f"a size of {size}")
+        offset, size, crc, magic, attributes = (
+            _MESSAGE.unpack_from(log, at) if end - at >= 18 else _read_head(log, at)
+        )
+        if size < _MIN_ENTRY_SIZE:
+            raise _corrupt_error(offset, f"a size of {size}")
         entry_end = at + ENTRY_HEADER_BYTES + size
         if entry_end > end:
             return
-        yield _batch(log, at, entry_end) if magic == 2 else _message(log, at, entry_end, crc, magic, attributes)
+        yield (
+            _read_batch(log, at, entry_end)
+            if magic == 2
+            else _read_message(log, at, entry_end, crc, magic, attributes)
+        )
         at = entry_end
 
 
@@ -180,10 +186,10 @@ def value_of(message: Entry, log: memoryview) -> memoryview:
         (value_size,) = _I32.unpack_from(log, at)
         if value_size >= -1 and max(value_size, 0) == message.end - at - _I32.size:
             return log[at + _I32.size : message.end]
-    raise _corrupt(message.base_offset, "its key and value do not fit")
+    raise _corrupt_error(message.base_offset, "its key and value do not fit")
 
 
-def _head(log: memoryview, at: int) -> tuple[int, int, int, int, int]:
+def _read_head(log: memoryview, at: int) -> tuple[int, int, int, int, int]:
     """Decode the head of an entry whose attributes are cut off.
 
     It is the end of the log, unless its size is impossible.
@@ -192,24 +198,24 @@ def _head(log: memoryview, at: int) -> tuple[int, int, int, int, int]:
     return offset, size, 0, 0, 0
 
 
-def _batch(log: memoryview, at: int, end: int) -> Entry:
+def _read_batch(log: memoryview, at: int, end: int) -> Entry:
     if end - at < BATCH_HEADER_BYTES:
-        raise _corrupt(_I64.unpack_from(log, at)[0], f"a batch of {end - at} bytes")
+        raise _corrupt_error(_I64.unpack_from(log, at)[0], f"a batch of {end - at} bytes")
     base, _, magic, crc, attributes, delta, base_ms, max_ms, producer, _, _, count = _BATCH.unpack_from(log, at)
     if base < 0 or delta < 0 or base > _LAST - delta or count < 0:
-        raise _corrupt(base, f"a batch of {count} records up to {delta} above its base offset")
+        raise _corrupt_error(base, f"a batch of {count} records up to {delta} above its base offset")
     return Entry(at, end, magic, attributes, crc, base, base + delta, base_ms, max_ms, producer, count)
 
 
-def _message(log: memoryview, at: int, end: int, crc: int, magic: int, attributes: int) -> Entry:
+def _read_message(log: memoryview, at: int, end: int, crc: int, magic: int, attributes: int) -> Entry:
     (offset,) = _I64.unpack_from(log, at)
     if magic not in (0, 1):
-        raise _corrupt(offset, f"magic {magic}")
+        raise _corrupt_error(offset, f"magic {magic}")
     if end - at < MESSAGE_BYTES[magic] or offset < 0:
-        raise _corrupt(offset, f"a message of {end - at} bytes")
+        raise _corrupt_error(offset, f"a message of {end - at} bytes")
     (time_ms,) = _I64.unpack_from(log, at + 18) if magic == 1 else (-1,)
     return Entry(at, end, magic, attributes & 0xFF, crc, offset, offset, time_ms, time_ms)
 
 
-def _corrupt(offset: int, why: str) -> BadRecords:
+def _corrupt_error(offset: int, why: str) -> BadRecords:
     return BadRecords(ErrorCode.corrupt_message, why, offset=offset)

@@ -15,7 +15,14 @@ from proxy.wire import messages
 from proxy.wire.apis import ApiKey
 from proxy.wire.headers import RequestHeader, read_request_header
 
-__all__ = ["answer", "authenticated", "handshake", "read_answer", "read_request", "refused"]
+__all__ = [
+    "authenticate_response",
+    "error_response",
+    "handshake_response",
+    "make_response",
+    "read_request",
+    "read_response",
+]
 
 
 def read_request(header: RequestHeader, frame: memoryview) -> Any:
@@ -33,7 +40,7 @@ def read_request(header: RequestHeader, frame: memoryview) -> Any:
     return body
 
 
-def read_answer(header: RequestHeader, frame: memoryview) -> Any:
+def read_response(header: RequestHeader, frame: memoryview) -> Any:
     """Decode the body of a broker's response to a SaslHandshake or SaslAuthenticate request as a kio entity.
 
     *header* is that of the request, which has the API key and version; *frame* is the response without its size.
@@ -43,34 +50,34 @@ def read_answer(header: RequestHeader, frame: memoryview) -> Any:
     return messages.read_response(messages.response_type(header.api_key, header.api_version), frame)[1]
 
 
-def handshake(header: RequestHeader, mechanisms: tuple[str, ...], *, is_accepted: bool) -> bytes:
+def handshake_response(header: RequestHeader, mechanisms: tuple[str, ...], *, is_accepted: bool) -> bytes:
     """Encode a response to SaslHandshake as a frame with its size; *mechanisms* are those that the server has.
 
     If not *is_accepted*, its error is UNSUPPORTED_SASL_MECHANISM. *header* is that of the request.
     """
     code = ErrorCode.none if is_accepted else ErrorCode.unsupported_sasl_mechanism
-    return answer(header, error_code=code, mechanisms=mechanisms)
+    return make_response(header, error_code=code, mechanisms=mechanisms)
 
 
-def authenticated(header: RequestHeader, message: bytes) -> bytes:
+def authenticate_response(header: RequestHeader, message: bytes) -> bytes:
     """Encode a response without error to SaslAuthenticate as a frame with its size.
 
     *header* is that of the request, and *message* the server's SASL message. The login may need further messages.
     """
-    return answer(header, error_code=ErrorCode.none, error_message=None, auth_bytes=message)
+    return make_response(header, error_code=ErrorCode.none, error_message=None, auth_bytes=message)
 
 
-def refused(header: RequestHeader, code: ErrorCode, why: str) -> bytes:
+def error_response(header: RequestHeader, code: ErrorCode, why: str) -> bytes:
     """Encode a response to SaslHandshake or SaslAuthenticate with the error *code*, as a frame with its size.
 
     *header* is that of the request. *why* is the error message, which only SaslAuthenticate has.
     """
     if header.api_key == ApiKey.SASL_HANDSHAKE:
-        return answer(header, error_code=code, mechanisms=())
-    return answer(header, error_code=code, error_message=why, auth_bytes=b"")
+        return make_response(header, error_code=code, mechanisms=())
+    return make_response(header, error_code=code, error_message=why, auth_bytes=b"")
 
 
-def answer(header: RequestHeader, **fields: Any) -> bytes:
+def make_response(header: RequestHeader, **fields: Any) -> bytes:
     """Encode a response to the request with *header*, in the same API and version, as a frame with its size.
 
     *fields* are those of kio's entity of the response; the others have their default values.

@@ -58,7 +58,7 @@ class _Walk(Cursor):
         self.edits: list[tuple[int, int, bytes]] = []
         """(start, end, replacement), in the order of the frame."""
 
-    def edited(self) -> bytes | memoryview:
+    def apply_edits(self) -> bytes | memoryview:
         """Return the frame with its replacements; the frame itself if there are none."""
         if not self.edits:
             return self.frame
@@ -86,8 +86,8 @@ def with_known_parts(kind: type, frame: bytes | memoryview, at: int) -> bytes | 
             can have, or an array is null that must not be.
     """
     walk = _Walk(frame, at)
-    _pass_over(_steps(kind), walk)
-    return walk.edited()
+    _skip_all(_steps(kind), walk)
+    return walk.apply_edits()
 
 
 def cursor_at(kind: type, name: str, frame: bytes | memoryview, at: int) -> Cursor:
@@ -98,11 +98,11 @@ def cursor_at(kind: type, name: str, frame: bytes | memoryview, at: int) -> Curs
     Raises: MalformedFrame: the bytes before the field are not those of such an entity.
     """
     walk = _Walk(frame, at)
-    _pass_over(_steps_before(kind, name), walk)
+    _skip_all(_steps_before(kind, name), walk)
     return walk
 
 
-def _pass_over(steps: tuple[_Step, ...], cursor: _Walk) -> None:
+def _skip_all(steps: tuple[_Step, ...], cursor: _Walk) -> None:
     for step in steps:
         if isinstance(step, int):
             cursor.skip(step)
@@ -113,26 +113,30 @@ def _pass_over(steps: tuple[_Step, ...], cursor: _Walk) -> None:
 @cache
 def _steps(kind: Any) -> tuple[_Step, ...]:
     """Return the steps that skip an entity of class *kind*; adjacent values of fixed size are one step."""
-    untagged, tagged = _fields(kind)
-    return (*_merged(untagged.values()), _tags(tagged)) if kind.__flexible__ else _merged(untagged.values())
+    untagged, tagged = _field_steps(kind)
+    return (
+        (*_merge_steps(untagged.values()), _step_over_tags(tagged))
+        if kind.__flexible__
+        else _merge_steps(untagged.values())
+    )
 
 
 @cache
 def _steps_before(kind: Any, name: str) -> tuple[_Step, ...]:
-    untagged, _ = _fields(kind)
-    return _merged(step for _, step in takewhile(lambda item: item[0] != name, untagged.items()))
+    untagged, _ = _field_steps(kind)
+    return _merge_steps(step for _, step in takewhile(lambda item: item[0] != name, untagged.items()))
 
 
-def _fields(kind: Any) -> tuple[dict[str, _Step], dict[int, _Step]]:
+def _field_steps(kind: Any) -> tuple[dict[str, _Step], dict[int, _Step]]:
     """Return the steps that skip an entity's fields, by name; and those of its tagged fields, by tag."""
     hints = get_type_hints(kind)
     untagged: dict[str, _Step] = {}
     tagged: dict[int, _Step] = {}
     for field in dataclasses.fields(kind):
         # The client id in a request's header is not compact, so that brokers can read it in any version (KIP-482).
-        is_as_before = (kind.__name__, field.name) == ("RequestHeader", "client_id")
-        flexible = kind.__flexible__ and not is_as_before
-        step = _step(hints[field.name], field.metadata.get("kafka_type"), flexible=flexible)
+        is_never_compact = (kind.__name__, field.name) == ("RequestHeader", "client_id")
+        flexible = kind.__flexible__ and not is_never_compact
+        step = _step_for(hints[field.name], field.metadata.get("kafka_type"), flexible=flexible)
         if "tag" in field.metadata:
             tagged[field.metadata["tag"]] = step
         else:
@@ -140,7 +144,7 @@ def _fields(kind: Any) -> tuple[dict[str, _Step], dict[int, _Step]]:
     return untagged, tagged
 
 
-def _merged(steps: Iterable[_Step]) -> tuple[_Step, ...]:
+def _merge_steps(steps: Iterable[_Step]) -> tuple[_Step, ...]:
     merged: list[_Step] = []
     for step in steps:
         if isinstance(step, int) and merged and isinstance(merged[-1], int):
@@ -150,46 +154,46 @@ def _merged(steps: Iterable[_Step]) -> tuple[_Step, ...]:
     return tuple(merged)
 
 
-def _step(hint: Any, kafka_type: str | None, *, flexible: bool) -> _Step:
+def _step_for(hint: Any, kafka_type: str | None, *, flexible: bool) -> _Step:
     options = get_args(hint)
     is_nullable = type(None) in options
     if is_nullable:
         (hint,) = (each for each in options if each is not type(None))
     if get_origin(hint) is tuple:
-        item = _step(get_args(hint)[0], kafka_type, flexible=flexible)
-        return _array(item, flexible=flexible, is_nullable=is_nullable)
+        item = _step_for(get_args(hint)[0], kafka_type, flexible=flexible)
+        return _step_over_array(item, flexible=flexible, is_nullable=is_nullable)
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        return _maybe(_steps(hint)) if is_nullable else _all(_steps(hint))
+        return _step_over_nullable(_steps(hint)) if is_nullable else _step_over_struct(_steps(hint))
     if kafka_type == "error_code":
-        return _error_code
+        return _check_error_code
     if kafka_type is not None and kafka_type in _FIXED:
         return _FIXED[kafka_type]
-    return _text(flexible=flexible) if kafka_type == "string" else _bytes(flexible=flexible)
+    return _step_over_string(flexible=flexible) if kafka_type == "string" else _step_over_bytes(flexible=flexible)
 
 
-def _error_code(cursor: _Walk) -> None:
+def _check_error_code(cursor: _Walk) -> None:
     start = cursor.at
     if cursor.i16() not in _KNOWN_ERRORS:
         cursor.edits.append((start, cursor.at, _UNKNOWN_SERVER_ERROR))
 
 
-def _all(steps: tuple[_Step, ...]) -> _Step:
+def _step_over_struct(steps: tuple[_Step, ...]) -> _Step:
     if len(steps) == 1:
         return steps[0]
-    return lambda cursor: _pass_over(steps, cursor)
+    return lambda cursor: _skip_all(steps, cursor)
 
 
-def _maybe(steps: tuple[_Step, ...]) -> _Step:
+def _step_over_nullable(steps: tuple[_Step, ...]) -> _Step:
     """Return a step that skips a nullable struct. Layout: ``-1: i8`` for null, or ``1: i8`` and the struct."""
 
     def step(cursor: _Walk) -> None:
         if cursor.i8() >= 0:
-            _pass_over(steps, cursor)
+            _skip_all(steps, cursor)
 
     return step
 
 
-def _array(item: _Step, *, flexible: bool, is_nullable: bool) -> _Step:
+def _step_over_array(item: _Step, *, flexible: bool, is_nullable: bool) -> _Step:
     item_bytes = item if isinstance(item, int) else 1
 
     def step(cursor: _Walk) -> None:
@@ -198,7 +202,7 @@ def _array(item: _Step, *, flexible: bool, is_nullable: bool) -> _Step:
             if not is_nullable:
                 raise MalformedFrame(f"null where an array must be, before {cursor.at}")
             return
-        if count * item_bytes > cursor.rest():
+        if count * item_bytes > cursor.count_rest():
             raise MalformedFrame(f"{count} items cannot follow at {cursor.at}")
         if isinstance(item, int):
             cursor.skip(count * item)
@@ -209,15 +213,15 @@ def _array(item: _Step, *, flexible: bool, is_nullable: bool) -> _Step:
     return step
 
 
-def _text(*, flexible: bool) -> _Step:
+def _step_over_string(*, flexible: bool) -> _Step:
     return lambda cursor: cursor.skip(max(cursor.text_length(flexible=flexible), 0))
 
 
-def _bytes(*, flexible: bool) -> _Step:
+def _step_over_bytes(*, flexible: bool) -> _Step:
     return lambda cursor: cursor.skip(max(cursor.length(flexible=flexible), 0))
 
 
-def _tags(known: dict[int, _Step]) -> _Step:
+def _step_over_tags(known: dict[int, _Step]) -> _Step:
     """Return a step that skips tagged fields and cuts out those that are not in *known*.
 
     It raises MalformedFrame if the value of a known field does not have exactly the field's size.
@@ -233,9 +237,9 @@ def _tags(known: dict[int, _Step]) -> _Step:
                 is_edited = True
                 continue
             inner = _Walk(field)
-            _pass_over((known[tag],), inner)
-            inner.done()
-            kept.append((tag, inner.edited()))
+            _skip_all((known[tag],), inner)
+            inner.check_end()
+            kept.append((tag, inner.apply_edits()))
             is_edited = is_edited or bool(inner.edits)
         if is_edited:
             cursor.edits.append((start, cursor.at, write_tags(kept)))

@@ -49,7 +49,9 @@ def metadata(
 
 @pytest.mark.parametrize("version", range(14))
 def test_metadata_of_every_version_is_taken_in_with_what_it_tells(version: int) -> None:
-    view = Topology().refreshed(metadata(("orders", ONE, {0: (1, 5), 1: (2, 6)}), version=version, brokers=(1, 2)))
+    view = Topology().with_metadata(
+        metadata(("orders", ONE, {0: (1, 5), 1: (2, 6)}), version=version, brokers=(1, 2))
+    )
 
     epochs = (5, 6) if version >= 7 else (-1, -1)
     leaders = {0: Leader(BrokerId(1), epochs[0]), 1: Leader(BrokerId(2), epochs[1])}
@@ -64,9 +66,9 @@ def test_metadata_of_every_version_is_taken_in_with_what_it_tells(version: int) 
 
 
 def test_what_did_not_change_is_the_same_object_by_name_and_by_id() -> None:
-    before = Topology().refreshed(metadata(("orders", ONE, {0: (1, 5)})))
+    before = Topology().with_metadata(metadata(("orders", ONE, {0: (1, 5)})))
 
-    after = before.refreshed(metadata(("orders", ONE, {0: (1, 5)})))
+    after = before.with_metadata(metadata(("orders", ONE, {0: (1, 5)})))
 
     assert after.topic("orders") is before.topic("orders")
     assert after.topic(ID_ONE) is before.topic(ID_ONE) is before.topic("orders")
@@ -74,9 +76,9 @@ def test_what_did_not_change_is_the_same_object_by_name_and_by_id() -> None:
 
 @pytest.mark.parametrize("leader", [(2, 5), (1, 6), (-1, 5)])
 def test_a_new_leader_or_epoch_makes_the_topic_another(leader: tuple[int, int]) -> None:
-    before = Topology().refreshed(metadata(("orders", ONE, {0: (1, 5)})))
+    before = Topology().with_metadata(metadata(("orders", ONE, {0: (1, 5)})))
 
-    after = before.refreshed(metadata(("orders", ONE, {0: leader})))
+    after = before.with_metadata(metadata(("orders", ONE, {0: leader})))
 
     info = after.topic("orders")
     assert info is not None
@@ -86,9 +88,9 @@ def test_a_new_leader_or_epoch_makes_the_topic_another(leader: tuple[int, int]) 
 
 
 def test_brokers_are_replaced_and_topics_that_are_not_named_stay() -> None:
-    before = Topology().refreshed(metadata(("orders", ONE, {0: (1, 5)}), brokers=(1, 2)))
+    before = Topology().with_metadata(metadata(("orders", ONE, {0: (1, 5)}), brokers=(1, 2)))
 
-    after = before.refreshed(metadata(("payments", TWO, {}), brokers=(2, 3)))
+    after = before.with_metadata(metadata(("payments", TWO, {}), brokers=(2, 3)))
 
     assert set(after.brokers) == {2, 3}
     assert after.topic("orders") is before.topic("orders")
@@ -97,25 +99,25 @@ def test_brokers_are_replaced_and_topics_that_are_not_named_stay() -> None:
 
 
 def test_a_topic_that_came_back_under_another_id_takes_the_place_of_the_old_one() -> None:
-    before = Topology().refreshed(metadata(("orders", ONE, {0: (1, 5)})))
+    before = Topology().with_metadata(metadata(("orders", ONE, {0: (1, 5)})))
 
-    after = before.refreshed(metadata(("orders", TWO, {0: (1, 0)})))
+    after = before.with_metadata(metadata(("orders", TWO, {0: (1, 0)})))
 
     assert after.topic("orders") is after.topic(ID_TWO)
     assert after.topic(ID_ONE) == TopicInfo("orders", ID_ONE, ErrorCode.unknown_topic_id)
 
 
 def test_of_a_deleted_topic_the_id_is_unknown_too() -> None:
-    before = Topology().refreshed(metadata(("orders", ONE, {0: (1, 5)})))
+    before = Topology().with_metadata(metadata(("orders", ONE, {0: (1, 5)})))
 
-    after = before.refreshed(metadata(("orders", None, {}), error=ErrorCode.unknown_topic_or_partition))
+    after = before.with_metadata(metadata(("orders", None, {}), error=ErrorCode.unknown_topic_or_partition))
 
     assert after.topic("orders") == TopicInfo("orders", None, ErrorCode.unknown_topic_or_partition)
     assert after.topic(ID_ONE) == TopicInfo("orders", ID_ONE, ErrorCode.unknown_topic_id)
 
 
 def test_an_id_that_the_brokers_do_not_know_is_kept_with_its_error() -> None:
-    view = Topology().refreshed(metadata((None, ONE, {}), error=ErrorCode.unknown_topic_id))
+    view = Topology().with_metadata(metadata((None, ONE, {}), error=ErrorCode.unknown_topic_id))
 
     assert view.topic(ID_ONE) == TopicInfo(None, ID_ONE, ErrorCode.unknown_topic_id)
 
@@ -125,8 +127,8 @@ def test_an_id_that_the_brokers_do_not_know_is_kept_with_its_error() -> None:
 
 @pytest.mark.parametrize(("by_id", "topic"), [(False, "orders"), (True, ID_ONE)])
 def test_a_partition_has_one_key_for_all_which_stays_when_its_leader_changes(by_id: bool, topic: Topic) -> None:
-    before = Topology().refreshed(metadata(("orders", ONE, {0: (1, 5)})))
-    after = before.refreshed(metadata(("orders", ONE, {0: (2, 6)})))
+    before = Topology().with_metadata(metadata(("orders", ONE, {0: (1, 5)})))
+    after = before.with_metadata(metadata(("orders", ONE, {0: (2, 6)})))
     infos = [view.topics[topic] for view in (before, before, after)]
 
     keys = [info.key(0, by_id=by_id) for info in infos]
@@ -137,25 +139,25 @@ def test_a_partition_has_one_key_for_all_which_stays_when_its_leader_changes(by_
 
 
 def test_keys_of_partitions_that_there_are_not_are_not_kept() -> None:
-    info = Topology().refreshed(metadata(("orders", ONE, {0: (1, 5)}))).topics["orders"]
+    info = Topology().with_metadata(metadata(("orders", ONE, {0: (1, 5)}))).topics["orders"]
 
     assert info.key(7, by_id=True) == info.key(7, by_id=True) == PartitionKey(ID_ONE, 7)
     assert info.key(7, by_id=True) is not info.key(7, by_id=True)
 
 
 def test_a_topic_without_an_id_has_no_keys_by_id() -> None:
-    info = Topology().refreshed(metadata(("orders", None, {0: (1, 5)}), version=9)).topics["orders"]
+    info = Topology().with_metadata(metadata(("orders", None, {0: (1, 5)}), version=9)).topics["orders"]
 
     assert info.key(0, by_id=True) is None
 
 
 def test_partitions_with_the_same_replicas_share_them() -> None:
-    info = Topology().refreshed(metadata(("orders", ONE, {0: (1, 5), 1: (2, 5)}))).topics["orders"]
+    info = Topology().with_metadata(metadata(("orders", ONE, {0: (1, 5), 1: (2, 5)}))).topics["orders"]
 
     assert info.replicas[0] is info.replicas[1]
 
 
 def test_known_names_leave_out_ids_of_unknown_topics() -> None:
-    view = Topology().refreshed(metadata(("orders", ONE, {0: (1, 5)})))
+    view = Topology().with_metadata(metadata(("orders", ONE, {0: (1, 5)})))
 
     assert list(view.known_names(["payments", ID_ONE, ID_TWO])) == ["payments", "orders"]

@@ -76,7 +76,7 @@ async def through(kafka: KafkaCluster) -> AsyncIterator[KafkaConnection]:
     log = Log(LogConfig().format, "debug", StringIO())
     topology = TopologyService(config.upstream, log)
     broker = kafka.brokers[1]
-    topology.saw(1, broker.host, broker.behind_tap_port)
+    topology.record_address(1, broker.host, broker.behind_tap_port)
     budget = Budget(config.upstream.memory_bytes, log)
     reading = FetchConfig(0, 1 << 20, 5)
     caches = LogCaches(reading, log)

@@ -139,7 +139,7 @@ def asked_by(request: FetchRequest) -> dict[PartitionKey, FetchPartition]:
     """Return the partitions that a fetch names, in order."""
     layout = request_layout(request.version)
     return {
-        PartitionKey(section.topic, fields[0]): layout.ask(fields)
+        PartitionKey(section.topic, fields[0]): layout.fetch_partition(fields)
         for section in request.sections
         for fields in layout.entry.iter_unpack(section.entries)
     }

@@ -156,12 +156,12 @@ def test_route_of_a_partition_is_kept_while_another_client_reads_it() -> None:
     log = read(one, 0)
     read(other, 0)
     routes, key = cache.routes(BrokerId(1)), log.key.partition
-    routes.failed(key, 10.0)
+    routes.avoid_followers(key, 10.0)
 
     one.drop(key, 10.0)
     cache.forget(BrokerId(1), key)
-    assert routes.source(key, "rack", cache.topology, 10.0) == routes.rackless
+    assert routes.choose_source(key, "rack", cache.topology, 10.0) == routes.rackless
     other.drop(key, 10.0)
     cache.forget(BrokerId(1), key)
 
-    assert routes.source(key, "rack", cache.topology, 10.0) == routes.home
+    assert routes.choose_source(key, "rack", cache.topology, 10.0) == routes.home

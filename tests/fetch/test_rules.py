@@ -340,7 +340,7 @@ def test_l11_out_of_range_at_a_follower_is_settled_by_the_leader_for_this_client
 
 def test_l12_clients_of_different_principals_do_not_share() -> None:
     play = SharedPlay()
-    play.relay.relays["b"]._read_by(play._reading.of("User:bob"))
+    play.relay.relays["b"]._create_reader(play._reading.of("User:bob"))
 
     play.fetch_as("a", {0: 0})
     play.fetch_as("b", {0: 0})

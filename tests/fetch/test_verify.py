@@ -146,7 +146,10 @@ def test_the_same_is_asked_for_alone_without_a_session_and_without_waiting(versi
         for section in request.sections
         for at in range(0, len(section.entries), layout.stride)
     ]
-    asked = [(fields[0], layout.ask(fields).offset, layout.ask(fields).max_bytes) for fields in entries]
+    asked = [
+        (fields[0], layout.fetch_partition(fields).offset, layout.fetch_partition(fields).max_bytes)
+        for fields in entries
+    ]
     assert request.header == RequestHeader(1, version, 9, "verifier")
     assert (request.session_id, request.session_epoch) == (0, -1)
     assert request.options == FetchOptions(0, 1, 100, 1)

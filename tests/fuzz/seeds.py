@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from proxy.convert.versions.entities import OldRequest
 from proxy.wire import messages
-from proxy.wire.apis import KNOWN_KEYS, ApiKey, passes
+from proxy.wire.apis import KNOWN_KEYS, ApiKey, is_accepted
 from proxy.wire.records import Codec
 from tests.convert.logs import Record, batch, marker, message, wrapper
 from tests.wire.entities import made
@@ -90,7 +90,7 @@ def empty(kind: Any) -> Any | None:
 @cache
 def versions(api_key: int) -> tuple[int, ...]:
     """That pass, and that kio knows."""
-    return tuple(each for each in range(_NEWEST) if passes(api_key, each) and _known(api_key, each))
+    return tuple(each for each in range(_NEWEST) if is_accepted(api_key, each) and _known(api_key, each))
 
 
 def _known(api_key: int, version: int) -> bool:

@@ -50,15 +50,15 @@ def _feed_frames(data: bytes) -> object:
     arriving = memoryview(data)[1:]
     taken: list[bytes] = []
     while arriving:
-        if reader.needs:
-            assert reader.needs <= _MAX_FRAME
-            reader.grant()
-        space = reader.space()
+        if reader.needed_bytes:
+            assert reader.needed_bytes <= _MAX_FRAME
+            reader.allocate()
+        space = reader.get_space()
         assert space
         assert len(space) <= max(_MAX_FRAME, 16 * 1024)
         size = min(part, len(space), len(arriving))
         space[:size] = arriving[:size]
-        taken += map(bytes, reader.received(size))
+        taken += map(bytes, reader.process_received(size))
         arriving = arriving[size:]
     assert taken == list(_frames_plainly(data[1:]))
     return f"{min(len(taken), 9)} {reader.at_boundary}"
@@ -121,7 +121,7 @@ def _feed_fetch_response(data: bytes) -> object:
     response = fetch.read_response(version, frame)
     assert response.record_bytes <= len(frame)
     if version >= 16:
-        pieces = addresses.rewrite(ApiKey.FETCH, version, frame, _place)
+        pieces = addresses.replace_addresses(ApiKey.FETCH, version, frame, _place)
         _check_size(pieces)
     return f"{version} {len(response.topics)} {response.redirects} {bool(response.endpoints)}"
 
@@ -155,7 +155,7 @@ _REWRITTEN: Final = [
 def _feed_addresses(data: bytes) -> object:
     key, version = _REWRITTEN[_u8(data, 0) % len(_REWRITTEN)]
     frame = memoryview(data)[1:]
-    rewritten = _check_size(addresses.rewrite(key, version, frame, _place))
+    rewritten = _check_size(addresses.replace_addresses(key, version, frame, _place))
     assert rewritten[:4] == frame[:4]
     assert len(rewritten) <= 3 * len(frame) + 64
     return f"{key} {version} {len(rewritten) == len(frame)}"
@@ -173,8 +173,8 @@ def _seed_addresses() -> list[bytes]:
 def _feed_api_versions(data: bytes) -> object:
     version = _u8(data, 0) % (api_versions.MAX_VERSION + 1)
     frame = memoryview(data)[1:]
-    _, body = api_versions.read(version, frame)
-    offered = _check_size([api_versions.rewrite(version, frame)])
+    _, body = api_versions.read_response(version, frame)
+    offered = _check_size([api_versions.rewrite_response(version, frame)])
     assert len(offered) <= len(frame) + 64
     return f"{version} {min(len(body.api_keys), 9)} {len(offered) == len(frame)}"
 
@@ -187,7 +187,7 @@ def _seed_api_versions() -> list[bytes]:
 def _feed_topology(data: bytes) -> object:
     version = _METADATA[_u8(data, 0) % len(_METADATA)]
     _, body = messages.read_response(messages.response_type(ApiKey.METADATA, version), memoryview(data)[1:])
-    topology = Topology().refreshed(body)
+    topology = Topology().with_metadata(body)
     return f"{version} {min(len(topology.brokers), 9)} {min(len(topology.topics), 9)}"
 
 

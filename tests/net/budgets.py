@@ -50,11 +50,11 @@ class Holders:
 
     async def hold(self, name: str, size_bytes: int, since_s: float, *, at_once: bool = True) -> None:
         self._views[name] = await take(self._budget, size_bytes)
-        self._budget.holding(name, since_s, lambda: self._asked(name, at_once=at_once))
+        self._budget.register_holder(name, since_s, lambda: self._asked(name, at_once=at_once))
 
     def drop(self, name: str) -> None:
         self._views.pop(name, None)
-        self._budget.released(name)
+        self._budget.remove_holder(name)
 
     def _asked(self, name: str, *, at_once: bool) -> None:
         self.asked.append(name)

@@ -90,7 +90,7 @@ class _Kept:
     def observe(self, _: ConnectionInfo, record: Record, /) -> None:
         self.records.append(record)
 
-    def left(self, who: ConnectionInfo, /) -> None:
+    def end_connection(self, connection: ConnectionInfo, /) -> None:
         """Do nothing: the records are kept."""
 
 

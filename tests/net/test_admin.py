@@ -112,9 +112,9 @@ async def test_this_host_is_told_by_any_of_its_names(host: bytes) -> None:
 async def test_other_hosts_are_told_how_it_goes_and_by_whom_it_is_read_only_where_that_is_open() -> None:
     async def codes(*, is_open: bool) -> list[int]:
         async with embedded_cluster(brokers=1) as cluster, administered(cluster, open=is_open) as it:
-            telemetry = it.proxy.watching.telemetry
+            telemetry = it.proxy.outputs.telemetry
             assert telemetry is not None
-            asked = AdminServer(it.config.admin, it.proxy.probe_state, telemetry.facts, it.proxy.log)
+            asked = AdminServer(it.config.admin, it.proxy.probe_state, telemetry.snapshot, it.proxy.log)
             answers = [
                 await asked._answer(HttpRequest("GET", path, "localhost", "", "10.0.0.9"))
                 for path in (*PROBES, "/metrics", "/api/v1/state", "/")
@@ -152,5 +152,5 @@ async def test_problems_are_told_with_what_to_do() -> None:
 
 async def test_nobody_is_watched_where_nobody_is_told() -> None:
     async with embedded_cluster(brokers=1) as cluster, running(cluster) as it:
-        assert it.proxy.watching.telemetry is None
+        assert it.proxy.outputs.telemetry is None
         assert it.proxy.log.watch is None

@@ -208,7 +208,7 @@ async def test_a_broker_that_has_gone_is_no_difference_and_nobody_waits_for_it()
         async with running(cluster, config) as it, it.client(1) as client:
             await fetch(client, {0: 0})
             cluster.append("t", 0, [b"record"])
-            it.proxy.topology.saw(1, "127.0.0.1", 1)
+            it.proxy.topology.record_address(1, "127.0.0.1", 1)
             for _ in range(3):
                 assert b"record" in records_of(await fetch(client, {0: 0}))
             await counted(it, "verify_failed", 1)

@@ -8,7 +8,7 @@ import trio
 import trustme
 
 from proxy.config import Address, Config, DownstreamSecurity, UpstreamConfig
-from proxy.net.observability.certificates import Certificates, good_until_s
+from proxy.net.observability.certificates import Certificates, expiry_time_s
 from tests.certificates import Authority
 
 UNTIL = datetime(2049, 12, 31, 23, 59, 59, tzinfo=UTC)
@@ -20,17 +20,17 @@ def pem(until: datetime) -> str:
 
 @pytest.mark.parametrize("until", [UNTIL, UNTIL + timedelta(seconds=1), UNTIL + timedelta(days=90_000)])
 def test_it_is_good_until_the_time_that_it_tells_before_2050_and_after(until: datetime) -> None:
-    assert good_until_s(pem(until)) == until.timestamp()
+    assert expiry_time_s(pem(until)) == until.timestamp()
 
 
 def test_of_a_chain_the_first_counts() -> None:
-    assert good_until_s(f"words\n{pem(UNTIL)}{pem(UNTIL + timedelta(days=1))}") == UNTIL.timestamp()
+    assert expiry_time_s(f"words\n{pem(UNTIL)}{pem(UNTIL + timedelta(days=1))}") == UNTIL.timestamp()
 
 
 @pytest.mark.parametrize("text", ["", "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----", "x" * 100])
 def test_what_is_no_certificate_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="certificate"):
-        good_until_s(text)
+        expiry_time_s(text)
 
 
 async def test_a_certificate_that_is_renewed_is_noticed_and_one_that_is_gone_is_not_told(

@@ -50,10 +50,10 @@ async def test_no_connection_stays_open_when_its_client_ends_right_after_it_was_
             ways,
             OPEN,
             handle=handle,
-            waited_for_memory=lambda _: None,
+            add_memory_wait=lambda _: None,
             observe=lambda _: None,
             node_id=BrokerId(1),
-            drained=drained,
+            wait_until_drained=drained,
         )
         async with trio.open_nursery() as nursery:
             links.nursery = nursery
@@ -61,7 +61,7 @@ async def test_no_connection_stays_open_when_its_client_ends_right_after_it_was_
             await opened.wait()
             before = open_sockets()
             if is_hung_up:
-                links.hang_up(link)
+                links.disconnect(link)
             nursery.cancel_scope.cancel()
         links.close()
         gc.collect()

@@ -27,7 +27,7 @@ def _as_before() -> Iterator[None]:
 
 
 def test_what_was_loaded_at_the_start_is_not_looked_at_again() -> None:
-    GarbageCollector().settle()
+    GarbageCollector().configure()
 
     assert gc.get_freeze_count() > 10_000
     assert gc.get_threshold()[2] > 10_000
@@ -42,7 +42,7 @@ def test_what_is_old_is_not_looked_at_while_clients_wait_for_the_start() -> None
 
     gc.callbacks.append(looks)
     try:
-        GarbageCollector().settle()
+        GarbageCollector().configure()
     finally:
         gc.callbacks.remove(looks)
 
@@ -53,13 +53,13 @@ async def test_what_a_connection_leaves_is_found_within_a_minute(
     autojump_clock: MockClock,  # noqa: ARG001
 ) -> None:
     garbage = GarbageCollector()
-    garbage.settle()
+    garbage.configure()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(garbage.run)
         left = weakref.ref(Knot())
         await trio.sleep(61)
         was_found_before = left() is None
-        garbage.ended()
+        garbage.count_ended()
         await trio.sleep(60)
         nursery.cancel_scope.cancel()
 
@@ -71,13 +71,13 @@ async def test_what_many_connections_leave_is_found_at_once(
     autojump_clock: MockClock,  # noqa: ARG001
 ) -> None:
     garbage = GarbageCollector()
-    garbage.settle()
+    garbage.configure()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(garbage.run)
         left = weakref.ref(Knot())
         await trio.sleep(1)
         for _ in range(1000):
-            garbage.ended()
+            garbage.count_ended()
         await trio.sleep(1)
         was_found = left() is None
         nursery.cancel_scope.cancel()

@@ -22,7 +22,7 @@ DAWDLING_S = 0.4
 
 @pytest.fixture
 def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
-    monkeypatch.setattr("proxy.net.downstream.handshakes._DAWDLING_S", DAWDLING_S)
+    monkeypatch.setattr("proxy.net.downstream.handshakes._CONTENDED_S", DAWDLING_S)
     return Authority(tmp_path)
 
 

@@ -42,13 +42,13 @@ def ledger_in(folder: Path, **options: Any) -> Kept:
 
 async def test_each_record_becomes_a_row_numbered_without_a_gap(tmp_path: Path) -> None:
     kept = ledger_in(tmp_path / "made")
-    async with kept.ledger.kept():
+    async with kept.ledger.running():
         kept.ledger.observe(kept.who, exchange())
         kept.ledger.observe(kept.who, SessionRecord(1, 5, "created", 3))
         kept.ledger.observe(kept.who, fetch())
         kept.ledger.observe(kept.who, ClientRecord("app", "java 2.0.1", False, ()))
         kept.ledger.observe(kept.who, exchange())
-        kept.ledger.left(kept.who)
+        kept.ledger.end_connection(kept.who)
 
     rows = written(kept.folder)
 
@@ -61,7 +61,7 @@ async def test_each_record_becomes_a_row_numbered_without_a_gap(tmp_path: Path) 
 
 async def test_a_row_is_in_the_file_within_a_second_or_so(tmp_path: Path) -> None:
     kept = ledger_in(tmp_path)
-    async with kept.ledger.kept():
+    async with kept.ledger.running():
         kept.ledger.observe(kept.who, exchange())
         with trio.fail_after(1.5):
             while not any(path.stat().st_size for path in tmp_path.iterdir()):
@@ -70,7 +70,7 @@ async def test_a_row_is_in_the_file_within_a_second_or_so(tmp_path: Path) -> Non
 
 async def test_only_exchanges_and_fetches_are_sampled(tmp_path: Path) -> None:
     kept = ledger_in(tmp_path, sample=0.1)
-    async with kept.ledger.kept():
+    async with kept.ledger.running():
         for _ in range(1000):
             kept.ledger.observe(kept.who, exchange())
             kept.ledger.observe(kept.who, fetch())
@@ -89,7 +89,7 @@ async def test_a_folder_that_is_away_stops_nobody_and_what_did_not_fit_is_told(t
     folder = tmp_path / "ledger"
     kept = ledger_in(folder, memory_bytes=64 * 1024)
     shutil.rmtree(folder)
-    async with kept.ledger.kept():
+    async with kept.ledger.running():
         for _ in range(1000):
             kept.ledger.observe(kept.who, exchange())
         with trio.fail_after(3):
@@ -111,7 +111,7 @@ async def test_a_folder_that_is_away_stops_nobody_and_what_did_not_fit_is_told(t
 async def test_a_full_disk_stops_nobody_and_what_did_not_fit_is_told(tmp_path: Path) -> None:
     with nearly_full(tmp_path, 64 * 1024) as make_room:
         kept = ledger_in(tmp_path, memory_bytes=64 * 1024)
-        async with kept.ledger.kept():
+        async with kept.ledger.running():
             for _ in range(600):
                 kept.ledger.observe(kept.who, exchange())
                 await trio.sleep(0.001)
@@ -131,7 +131,7 @@ async def test_a_full_disk_stops_nobody_and_what_did_not_fit_is_told(tmp_path: P
 
 async def test_files_are_finished_by_size_while_rows_come(tmp_path: Path) -> None:
     kept = ledger_in(tmp_path, file_bytes=64 * 1024, max_bytes=1024**2)
-    async with kept.ledger.kept():
+    async with kept.ledger.running():
         for _ in range(300):
             kept.ledger.observe(kept.who, exchange())
         with trio.fail_after(3):
@@ -144,7 +144,7 @@ async def test_files_are_finished_by_size_while_rows_come(tmp_path: Path) -> Non
 
 async def test_the_oldest_files_go_first_and_are_told(tmp_path: Path) -> None:
     kept = ledger_in(tmp_path, file_bytes=64 * 1024, max_bytes=192 * 1024)
-    async with kept.ledger.kept():
+    async with kept.ledger.running():
         for _ in range(1000):
             kept.ledger.observe(kept.who, exchange())
 
@@ -170,7 +170,7 @@ def test_a_folder_that_cannot_be_made_is_told_at_the_start(tmp_path: Path, obsta
 async def test_who_asks_for_no_ledger_has_none() -> None:
     proxy = Proxy(configured("127.0.0.1:1"), Log("text", "info", io.StringIO()))
 
-    assert proxy.watching.ledger is None
+    assert proxy.outputs.ledger is None
 
 
 # ----------------------------------------------------------------------------------------- through a proxy

@@ -137,10 +137,10 @@ def test_nothing_is_written_of_what_a_full_disk_does_not_take_whole(tmp_path: Pa
 def test_a_file_that_is_taken_away_is_told_and_another_one_is_begun(tmp_path: Path) -> None:
     folder = writer(tmp_path)
     write(folder, 0, 1)
-    assert folder.vanished() is None
+    assert folder.take_vanished() is None
     (tmp_path / ".p-000000000000.open").unlink()
 
-    loss = folder.vanished()
+    loss = folder.take_vanished()
 
     assert loss == Loss("p", "file-gone", 0, 1)
     write(folder, 2, losses=(loss,))
@@ -154,7 +154,7 @@ def test_a_folder_that_is_away_takes_nothing_until_it_is_back(tmp_path: Path) ->
     folder = writer(path)
     write(folder, 0)
     shutil.rmtree(path)
-    assert folder.vanished() == Loss("p", "file-gone", 0, 0)
+    assert folder.take_vanished() == Loss("p", "file-gone", 0, 0)
     with pytest.raises(FileNotFoundError):
         write(folder, 1)
     path.mkdir()

@@ -66,8 +66,8 @@ class Produced:
 async def producing(cluster: EmbeddedCluster, **options: Any) -> AsyncIterator[Produced]:
     config = attrs.evolve(configured(cluster.bootstrap), ledger=LedgerConfig(topic=TOPIC, **options))
     async with running(cluster, config, rack="b") as it:
-        assert it.proxy.watching.ledger is not None
-        yield Produced(it, it.proxy.watching.ledger)
+        assert it.proxy.outputs.ledger is not None
+        yield Produced(it, it.proxy.outputs.ledger)
 
 
 def create(cluster: EmbeddedCluster) -> None:

@@ -23,7 +23,7 @@ from proxy.wire.apis import ApiKey
 from tests.net.proxied import Proxied, ask, configured, hung_up_on, running, told_of
 
 QUIET = ConnectionActivity(
-    frames=1, is_between=True, is_listened_to=True, sent_bytes=10, is_unsent=False, owes=False
+    frames=1, is_at_boundary=True, is_reading=True, sent_bytes=10, has_unsent=False, is_response_due=False
 )
 SIZE = 1 << 20
 
@@ -83,14 +83,14 @@ def test_each_host_has_a_count_of_its_own_and_none_is_kept_of_those_that_left() 
     log = Log("text", "info", io.StringIO())
     admission = ConnectionLimits(LimitsConfig(max_connections=3, max_connections_per_peer=2), LimitLog(told, log))
 
-    entered = [admission.enters(peer) for peer in ("a:1", "a:2", "a:3", "[::1]:1", "b:1")]
+    entered = [admission.try_add(peer) for peer in ("a:1", "a:2", "a:3", "[::1]:1", "b:1")]
     assert entered == [True, True, False, True, False]
     assert told == {"limit_max_connections_per_peer": 1, "limit_max_connections": 1}
     for peer in ("a:1", "a:2", "[::1]:1"):
-        admission.leaves(peer)
+        admission.remove(peer)
     assert admission.count == 0
-    assert admission.enters("a:4")
-    assert admission.enters("a:5")
+    assert admission.try_add("a:4")
+    assert admission.try_add("a:5")
 
 
 # --------------------------------------------------------------------------------------------------- timeouts
@@ -150,12 +150,12 @@ async def test_a_client_that_reads_nothing_gives_back_what_it_holds() -> None:
 
 def overdue(looks: list[tuple[float, ConnectionActivity]], **limits: float) -> list[str | None]:
     deadlines = Deadlines(LimitsConfig(**limits), 0.0)  # type: ignore[arg-type]
-    reached = [deadlines.overdue(look, now_s) for now_s, look in looks]
+    reached = [deadlines.find_expired(look, now_s) for now_s, look in looks]
     return [None if each is None else each.limit for each in reached]
 
 
 def test_a_request_is_timed_from_its_own_beginning() -> None:
-    partly = attrs.evolve(QUIET, is_between=False)
+    partly = attrs.evolve(QUIET, is_at_boundary=False)
     more = attrs.evolve(partly, frames=2)
 
     assert overdue([(1, QUIET), (20, partly), (45, more), (70, more), (75, more)]) == [
@@ -165,19 +165,19 @@ def test_a_request_is_timed_from_its_own_beginning() -> None:
 
 
 def test_a_request_that_waits_for_us_is_not_timed() -> None:
-    held_up = attrs.evolve(QUIET, is_between=False, is_listened_to=False)
+    held_up = attrs.evolve(QUIET, is_at_boundary=False, is_reading=False)
 
     assert overdue([(1, QUIET), (50, held_up), (100, held_up)]) == [None] * 3
 
 
 def test_a_client_that_reads_a_little_is_not_stuck() -> None:
-    slow = [attrs.evolve(QUIET, is_unsent=True, sent_bytes=sent) for sent in (10, 10, 11, 11, 11)]
+    slow = [attrs.evolve(QUIET, has_unsent=True, sent_bytes=sent) for sent in (10, 10, 11, 11, 11)]
 
     assert overdue(list(zip((1, 290, 400, 690, 701), slow, strict=True))) == [*[None] * 4, "send-timeout"]
 
 
 def test_what_is_owed_keeps_a_connection() -> None:
-    owed = attrs.evolve(QUIET, owes=True)
+    owed = attrs.evolve(QUIET, is_response_due=True)
 
     assert overdue([(1, QUIET), (900, owed), (1400, QUIET), (1500, QUIET)]) == [*[None] * 3, "idle-timeout"]
 
@@ -258,7 +258,7 @@ async def test_requests_wait_for_memory_and_all_are_answered() -> None:
             for _ in range(5):
                 nursery.start_soon(produce)
         assert it.proxy.counts["limit_request_memory"] > 0
-        await unclaimed(it.proxy._reception._request_budget)
+        await unclaimed(it.proxy._acceptor._request_budget)
 
 
 async def test_large_fetches_of_clients_that_rest_hold_none_of_the_requests_memory() -> None:

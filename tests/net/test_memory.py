@@ -215,7 +215,7 @@ async def test_the_next_is_asked_once_the_one_before_is_done(budget: Budget) -> 
 
 async def test_a_thousand_that_hold_nothing_are_passed_over(budget: Budget) -> None:
     for number in range(1000):
-        budget.holding(number, number, partial(budget.released, number))
+        budget.register_holder(number, number, partial(budget.remove_holder, number))
     holders = Holders(budget)
     await holders.hold("all", LIMIT, 1000.0)
 
@@ -241,7 +241,7 @@ async def test_who_begins_to_hold_while_somebody_waits_is_asked(budget: Budget) 
     async with trio.open_nursery() as nursery:
         await started(nursery, budget, MIB)
 
-        budget.holding("late", 1.0, lambda: holders.asked.append("late"))
+        budget.register_holder("late", 1.0, lambda: holders.asked.append("late"))
         await wait_all_tasks_blocked()
 
         assert holders.asked == ["late"]

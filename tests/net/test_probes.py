@@ -9,7 +9,7 @@ from tests.net.administered import administered, status, statuses
 
 
 async def test_an_outage_of_kafka_changes_no_probe(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.net.upstream.topology._LOOK_S", 0.0)
+    monkeypatch.setattr("proxy.net.upstream.topology._PROBE_S", 0.0)
     async with embedded_cluster(brokers=1) as cluster, administered(cluster) as it:
         with_kafka = await statuses(it)
         cluster.stop(1)
@@ -23,7 +23,7 @@ async def test_an_outage_of_kafka_changes_no_probe(monkeypatch: pytest.MonkeyPat
 async def test_a_gateway_is_not_ready_while_no_broker_answers_and_is_again_when_one_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("proxy.net.upstream.topology._LOOK_S", 0.05)
+    monkeypatch.setattr("proxy.net.upstream.topology._PROBE_S", 0.05)
     async with embedded_cluster(brokers=1) as cluster, administered(cluster, ready_requires_broker=True) as it:
 
         async def until_ready_is(wanted: int) -> None:

@@ -141,7 +141,7 @@ def test_that_no_broker_has_the_rack_is_said_once_and_again_when_that_has_change
     ]
     lines = []
     for each in seen:
-        watch.saw(each)
+        watch.check_topology(each)
         lines.append(stream.getvalue().partition(" ")[2].rstrip())
         stream.seek(0)
         stream.truncate()

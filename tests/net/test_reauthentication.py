@@ -53,7 +53,7 @@ class Broker:
                             answer = messages.response_frame(header.correlation_id, _served())
                         case ApiKey.SASL_HANDSHAKE:
                             known = str(sasl.read_request(header, frame).mechanism) in self.mechanisms
-                            answer = sasl.handshake(header, self.mechanisms, is_accepted=known)
+                            answer = sasl.handshake_response(header, self.mechanisms, is_accepted=known)
                         case ApiKey.SASL_AUTHENTICATE:
                             said = bytes(sasl.read_request(header, frame).auth_bytes)
                             answer = self._judged(header, said)
@@ -67,9 +67,9 @@ class Broker:
 
     def _judged(self, header: Any, said: bytes) -> bytes:
         if said != b"\0alice\0" + self.password:
-            return sasl.refused(header, ErrorCode.sasl_authentication_failed, "no such password")
+            return sasl.error_response(header, ErrorCode.sasl_authentication_failed, "no such password")
         lifetime = i64Timedelta.parse(timedelta(seconds=LIFETIME_S))
-        return sasl.answer(
+        return sasl.make_response(
             header, error_code=ErrorCode.none, error_message=None, auth_bytes=b"", session_lifetime=lifetime
         )
 
@@ -126,7 +126,7 @@ async def test_a_clients_requests_wait_for_the_renewal_and_answers_under_way_rea
 
             async def receive() -> None:
                 while some := await frames.receive():
-                    got.extend(int.from_bytes(each[:4]) for each in some if not standing.takes(each))
+                    got.extend(int.from_bytes(each[:4]) for each in some if not standing.take_response(each))
 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(outbox.pump)
@@ -140,7 +140,7 @@ async def test_a_clients_requests_wait_for_the_renewal_and_answers_under_way_rea
                 standing.hold([request(3)])
                 nursery.start_soon(standing.renew)
                 with trio.fail_after(5):
-                    await standing.renewed()
+                    await standing.wait_until_renewed()
                     while got != [1, 3]:
                         await trio.sleep(0.01)
                 assert not standing.is_renewing
@@ -159,14 +159,14 @@ async def test_what_is_not_renewed_is_told_and_nobody_waits_for_it() -> None:
 
             async def receive() -> None:
                 while some := await frames.receive():
-                    assert all(standing.takes(each) for each in some)
+                    assert all(standing.take_response(each) for each in some)
 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(receive)
                 with pytest.raises(LoginRefused, match=r"PLAIN is refused \(no such password\)"):
                     await standing.renew()
                 with trio.fail_after(1):
-                    await standing.renewed()
+                    await standing.wait_until_renewed()
                 nursery.cancel_scope.cancel()
     assert ApiKey.METADATA not in it.seen
 

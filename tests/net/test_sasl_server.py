@@ -15,7 +15,7 @@ from proxy.errors import ErrorCode
 from proxy.net.downstream import sasl_server
 from proxy.net.io import files
 from proxy.sasl.scram import ScramClient
-from proxy.sasl.users import line_of
+from proxy.sasl.users import make_line
 from proxy.wire import sasl
 from proxy.wire.frames import with_size
 from proxy.wire.headers import RequestHeader
@@ -28,7 +28,7 @@ RIGHT = b"\0alice\0secret"
 
 def users(folder: Path, **passwords: str) -> str:
     path = folder / "users"
-    lines = [line_of(name, "SCRAM-SHA-256", word, b"salt", 4096) for name, word in passwords.items()]
+    lines = [make_line(name, "SCRAM-SHA-256", word, b"salt", 4096) for name, word in passwords.items()]
     path.write_text("\n".join(lines))
     return str(path)
 
@@ -49,7 +49,7 @@ async def asked(client: KafkaConnection, key: int, version: int, said: dict[str,
     """The answer; None where we are hung up on."""
     await client.send_frame(encode_request(key, version, 7, "c", said))
     frame = await client.receive_frame()
-    return None if frame is None else sasl.read_answer(RequestHeader(key, version, 7, "c"), memoryview(frame))
+    return None if frame is None else sasl.read_response(RequestHeader(key, version, 7, "c"), memoryview(frame))
 
 
 async def logged_in(client: KafkaConnection, message: bytes, *, version: int = 2) -> Any:
@@ -80,13 +80,13 @@ async def test_an_old_client_sends_its_messages_as_they_are(tmp_path: Path) -> N
     async with asking(tmp_path) as it, it.client(1) as client:
         assert (await asked(client, HANDSHAKE, 0, {"mechanism": "SCRAM-SHA-256"})).error_code == 0
         scram = ScramClient("SCRAM-SHA-256", "bob", "hidden", "mine")
-        await client.send_frame(with_size(scram.first()))
+        await client.send_frame(with_size(scram.first_message()))
         challenge = await client.receive_frame()
         assert challenge is not None
-        await client.send_frame(with_size(scram.proof(challenge)))
+        await client.send_frame(with_size(scram.final_message(challenge)))
         final = await client.receive_frame()
         assert final is not None
-        scram.check(final)
+        scram.verify_server(final)
         assert (await read(client)).error_code == 0
 
 

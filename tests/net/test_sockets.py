@@ -129,7 +129,7 @@ async def test_a_connection_that_waits_for_memory_has_not_read_the_frame(budget:
                 await trio.sleep(0.001)
 
         assert budget.claimed_bytes == LIMIT
-        assert connection._frames.needs == MIB
+        assert connection._frames.needed_bytes == MIB
         views.clear()
 
 
@@ -181,7 +181,7 @@ async def test_a_large_frame_that_dribbles_in_is_not_woken_up_for_with_each_drop
 ) -> None:
     frame, drops = with_size(bytes(400_000)), 20
     looks = 0
-    space = frames.FrameReader.space
+    space = frames.FrameReader.get_space
 
     def counted(self: frames.FrameReader) -> memoryview:
         nonlocal looks
@@ -195,7 +195,7 @@ async def test_a_large_frame_that_dribbles_in_is_not_woken_up_for_with_each_drop
         await stream.send_all(with_size(b"small"))
         await stream.receive_some(1)
 
-    monkeypatch.setattr(frames.FrameReader, "space", counted)
+    monkeypatch.setattr(frames.FrameReader, "get_space", counted)
     with trio.fail_after(10):
         await dribbled(budget, dribble)
 

@@ -88,8 +88,8 @@ async def test_topics_by_name_and_by_id_that_are_missed_at_once_are_both_found()
         topic_id = TopicId(cluster.state.topics["u"].id.bytes)
         told: list[Topology] = []
         async with service(cluster) as it:
-            it.learn(frozenset({"t"}), told.append)
-            it.learn(frozenset({topic_id}), told.append)
+            it.request_refresh(frozenset({"t"}), told.append)
+            it.request_refresh(frozenset({topic_id}), told.append)
             with trio.fail_after(3):
                 while len(told) < 2:
                     await trio.sleep(0.01)
@@ -104,7 +104,7 @@ async def test_an_answer_without_brokers_is_not_believed() -> None:
             alive = set(cluster.state.alive)
             cluster.state.alive.clear()
             told: list[Topology] = []
-            it.learn(frozenset({"t"}), told.append)
+            it.request_refresh(frozenset({"t"}), told.append)
             await trio.sleep(0.3)
             assert (len(it.topology.brokers), told) == (len(alive), [])
             cluster.state.alive.update(alive)

@@ -99,7 +99,7 @@ async def test_fetch_of_a_shared_cache_is_a_trace_of_its_own_without_a_client() 
     cache = SharedCacheInfo(topology=TOPOLOGY)
     it.traces.observe(cache, fetch(now_s, now_s + 0.1))
     it.traces.observe(who(), exchange(now_s, now_s + 0.1))
-    it.traces.left(cache)
+    it.traces.end_connection(cache)
 
     below, poll = sorted(await it.spans(), key=lambda span: span.name)
 
@@ -127,8 +127,8 @@ async def test_records_are_linked_to_the_spans_that_they_were_produced_in() -> N
     it, now_s = tracing(), trio.current_time()
     observers = Observers(it.traces)
     converted = DownConversion(records(None, OTHER), 1, ConversionTarget(1))
-    observers.answering(who(), [b"header", records(None, TRACEPARENT), converted])
-    observers.answering(who(), [records(OTHER)])
+    observers.inspect_response(who(), [b"header", records(None, TRACEPARENT), converted])
+    observers.inspect_response(who(), [records(OTHER)])
     for turn in range(3):
         it.traces.observe(who(), exchange(now_s + turn, now_s + turn + 1))
 
@@ -149,7 +149,7 @@ async def test_of_an_exchange_that_the_sampler_leaves_out_nothing_is_exported(
     for turn in range(500):
         at_s = now_s + turn
         it.traces.observe(who(), fetch(at_s, at_s + 0.1, epoch=turn))
-        it.traces.answering(who(), [records(TRACEPARENT)])
+        it.traces.inspect_response(who(), [records(TRACEPARENT)])
         it.traces.observe(who(), exchange(at_s, at_s + 0.1, session_epoch=turn))
 
     spans = await it.spans()
@@ -182,8 +182,8 @@ async def test_what_a_client_was_read_that_left_is_exported() -> None:
     it.traces.observe(who(), fetch(now_s - 2, now_s - 1))
     it.traces.observe(who(), conversion())
     it.traces.observe(who(), reset())
-    it.traces.left(who())
-    it.traces.left(who(2))
+    it.traces.end_connection(who())
+    it.traces.end_connection(who(2))
 
     spans = await it.spans()
 

@@ -23,7 +23,7 @@ async def test_it_is_told_every_five_minutes_in_which_something_was_read(autojum
         nursery.start_soon(log_traffic, traffic, Log("text", "info", stream))
         await trio.sleep(1)
         for size in (10, 0, 5, 0, 0):
-            traffic.add("t", "a", True, size)
+            traffic.add_records("t", "a", True, size)
             await trio.sleep(300)
             lines.append(stream.getvalue().count(" info traffic-summary "))
         nursery.cancel_scope.cancel()
@@ -34,7 +34,7 @@ async def test_it_is_told_every_five_minutes_in_which_something_was_read(autojum
 
 async def test_it_is_told_when_sidefetch_stops() -> None:
     async with proxied() as it:
-        it.proxy.traffic.add("t", "a", True, 10)
+        it.proxy.traffic.add_records("t", "a", True, 10)
         it.proxy.stop()
         with trio.fail_after(5):
             while not it.told("stopped"):

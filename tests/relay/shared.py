@@ -58,7 +58,7 @@ class SharedRelays(RelayDriver):
     def leave(self, name: str, now_s: float) -> list[Command]:
         """Disconnect the client *name*; return the commands that result."""
         self._now_s = now_s
-        self.relays.pop(name).leave(now_s)
+        self.relays.pop(name).close(now_s)
         return list(self.settled(now_s))
 
     def _carried_out(self, cache: LogCache, now_s: float) -> Generator[Command, None, bool]:

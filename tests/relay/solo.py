@@ -30,7 +30,7 @@ class Solo(RelayDriver):
     def leave(self, now_s: float) -> tuple[list[EmitRecord], list[CloseSession]]:
         """Disconnect the client; return the last telemetry records, and the requests that close its sessions."""
         self._now_s = now_s
-        self.relay.leave(now_s)
+        self.relay.close(now_s)
         return self.take_left()
 
     def take_left(self) -> tuple[list[EmitRecord], list[CloseSession]]:

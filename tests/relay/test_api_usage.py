@@ -23,7 +23,7 @@ def frame_of(key: int, version: int, **fields: Any) -> bytes:
 
 
 def record_of(relay: Solo) -> ClientRecord:
-    record: ClientRecord | None = relay.inventory()
+    record: ClientRecord | None = relay.client_record()
     assert record is not None
     return record
 
@@ -90,8 +90,8 @@ def test_nothing_is_kept_where_nobody_wants_to_know() -> None:
     play = Play(records_exchanges=False)
     play.fetch({0: 0})
 
-    assert play.relay.inventory() is None
+    assert play.relay.client_record() is None
 
 
 def test_who_asks_nothing_is_no_client() -> None:
-    assert Play().relay.inventory() is None
+    assert Play().relay.client_record() is None

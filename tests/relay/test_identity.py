@@ -33,7 +33,7 @@ def from_client(play: Play, key: int, version: int, said: dict[str, Any]) -> lis
 
 
 def answered(play: Play, key: int, version: int, **fields: Any) -> list[Command]:
-    return play.handle(LinkFrame(PASS, memoryview(sasl.answer(header(key, version), **fields))[4:]))
+    return play.handle(LinkFrame(PASS, memoryview(sasl.make_response(header(key, version), **fields))[4:]))
 
 
 def logging_in(mechanism: str, error: ErrorCode = ErrorCode.none) -> tuple[Play, list[Command]]:
@@ -179,7 +179,7 @@ def test_where_logins_are_ours_the_clients_go_nowhere() -> None:
         told = from_client(play, key, version, request)
         assert of_type(Send, told) == []
         (reply,) = of_type(Reply, told)
-        body = sasl.read_answer(header(key, version), memoryview(joined(reply.pieces))[4:])
+        body = sasl.read_response(header(key, version), memoryview(joined(reply.pieces))[4:])
         assert body.error_code == ErrorCode.illegal_sasl_state
 
 

@@ -9,25 +9,25 @@ from tests.pieces import joined
 
 def test_an_answer_waits_for_those_before_it() -> None:
     pipeline = Pipeline()
-    first, second, third = (pipeline.expect() for _ in range(3))
+    first, second, third = (pipeline.add_slot() for _ in range(3))
 
     second.pieces = [b"2"]
-    assert list(pipeline.ready()) == []
+    assert list(pipeline.take_ready()) == []
     first.pieces = [b"1"]
-    assert list(pipeline.ready()) == [([b"1"], None), ([b"2"], None)]
+    assert list(pipeline.take_ready()) == [([b"1"], None), ([b"2"], None)]
     third.pieces = [b"3"]
-    assert list(pipeline.ready()) == [([b"3"], None)]
+    assert list(pipeline.take_ready()) == [([b"3"], None)]
     assert len(pipeline) == 0
 
 
 @given(st.permutations(range(8)))
 def test_whoever_is_ready_first_the_order_is_that_of_the_requests(order: list[int]) -> None:
     pipeline = Pipeline()
-    slots = [pipeline.expect() for _ in order]
+    slots = [pipeline.add_slot() for _ in order]
     left: list[bytes] = []
 
     for number in order:
         slots[number].pieces = [b"%d" % number]
-        left += [joined(pieces) for pieces, _ in pipeline.ready()]
+        left += [joined(pieces) for pieces, _ in pipeline.take_ready()]
 
     assert left == [b"%d" % number for number in range(8)]

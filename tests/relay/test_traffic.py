@@ -17,7 +17,7 @@ def test_bytes_are_counted_by_topic_rack_and_whether_they_crossed() -> None:
         ("logs", None, None, 1),
         ("nothing", "a", True, 0),
     ):
-        traffic.add(topic, rack, crossed, size)
+        traffic.add_records(topic, rack, crossed, size)
 
     assert traffic.record_bytes == {
         TrafficSource("orders", "a", True): 15,
@@ -25,7 +25,7 @@ def test_bytes_are_counted_by_topic_rack_and_whether_they_crossed() -> None:
         TrafficSource("logs", "c", True): 7,
         TrafficSource("logs", None, None): 1,
     }
-    assert traffic.fields() == {
+    assert traffic.as_log_fields() == {
         "record_bytes": 123,
         "own_rack_bytes": 100,
         "crossed_bytes": 22,
@@ -38,22 +38,22 @@ def test_bytes_are_counted_by_topic_rack_and_whether_they_crossed() -> None:
 def test_the_topics_that_cost_most_are_told_and_five_of_them() -> None:
     traffic = Traffic()
     for number in range(8):
-        traffic.add(f"t{number}", "a", True, 10 + number)
+        traffic.add_records(f"t{number}", "a", True, 10 + number)
 
-    assert traffic.fields()["crossed_by_topic"] == "t7: 17, t6: 16, t5: 15, t4: 14, t3: 13"
+    assert traffic.as_log_fields()["crossed_by_topic"] == "t7: 17, t6: 16, t5: 15, t4: 14, t3: 13"
 
 
 def test_routes_are_counted_by_their_kind() -> None:
     traffic = Traffic()
     assert traffic.closest_share is None
-    assert traffic.fields() == {}
+    assert traffic.as_log_fields() == {}
     kinds: tuple[tuple[RouteKind, int], ...] = (("leader", 6), ("preferred", 2), ("preferred", 3), ("rackless", 1))
     for kind, partitions in kinds:
-        traffic.routed(kind, partitions)
+        traffic.add_fetch(kind, partitions)
     assert traffic.closest_share == 5 / 12
-    traffic.routed("selected", 4)
+    traffic.add_fetch("selected", 4)
 
-    assert traffic.fields() == {
+    assert traffic.as_log_fields() == {
         "leader_fetches": 1,
         "preferred_fetches": 2,
         "rackless_fetches": 1,
@@ -72,7 +72,7 @@ def test_however_many_topics_there_are_a_bounded_number_is_counted_apart_and_not
 ) -> None:
     traffic = Traffic(topics=3)
     for topic, rack, size in came:
-        traffic.add(topic, rack, None if rack is None else True, size)
+        traffic.add_records(topic, rack, None if rack is None else True, size)
 
     topics = {source.topic for source in traffic.record_bytes}
     assert len(topics - {OTHER_TOPICS}) <= 3

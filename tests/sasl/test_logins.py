@@ -6,11 +6,11 @@ import json
 import pytest
 
 from proxy.errors import LoginRefused, MalformedFrame
-from proxy.sasl.logins import BearerLogin, PlainLogin, ScramLogin, bearer_token, plain_user
+from proxy.sasl.logins import BearerLogin, PlainLogin, ScramLogin, decode_bearer, decode_plain
 
 
 def test_plain_is_said_at_once_and_nothing_is_expected() -> None:
-    talk = PlainLogin("alice", "secret").converse("x")
+    talk = PlainLogin("alice", "secret").start_conversation("x")
 
     assert next(talk) == b"\0alice\0secret"
     with pytest.raises(StopIteration):
@@ -18,7 +18,7 @@ def test_plain_is_said_at_once_and_nothing_is_expected() -> None:
 
 
 def test_a_refused_token_is_told_and_the_broker_let_go() -> None:
-    talk = BearerLogin("abc").converse("x")
+    talk = BearerLogin("abc").start_conversation("x")
 
     assert next(talk) == b"n,,\1auth=Bearer abc\1\1"
     assert talk.send(b'{"status":"invalid_token"}') == b"\1"
@@ -27,7 +27,7 @@ def test_a_refused_token_is_told_and_the_broker_let_go() -> None:
 
 
 def test_an_accepted_token_needs_nothing_more() -> None:
-    talk = BearerLogin("abc").converse("x")
+    talk = BearerLogin("abc").start_conversation("x")
     next(talk)
 
     with pytest.raises(StopIteration):
@@ -42,9 +42,9 @@ def test_no_secret_is_shown(login: object) -> None:
 
 
 def test_what_a_client_says_in_plain_is_what_is_said_again() -> None:
-    user, login = plain_user(b"\0alice\0sec,ret")
+    user, login = decode_plain(b"\0alice\0sec,ret")
 
-    assert (user, next(login.converse("x"))) == ("alice", b"\0alice\0sec,ret")
+    assert (user, next(login.start_conversation("x"))) == ("alice", b"\0alice\0sec,ret")
 
 
 @pytest.mark.parametrize(
@@ -52,13 +52,13 @@ def test_what_a_client_says_in_plain_is_what_is_said_again() -> None:
 )
 def test_what_is_not_plain_is_refused(message: bytes) -> None:
     with pytest.raises(MalformedFrame):
-        plain_user(message)
+        decode_plain(message)
 
 
 def test_tokens_are_told_apart_and_not_told() -> None:
     token = base64.urlsafe_b64encode(json.dumps({"sub": "alice"}).encode()).decode()
-    name, login = bearer_token(f"n,a=alice,\1auth=Bearer {token}\1ext=1\1\1".encode())
-    other, _ = bearer_token(f"n,,\1auth=bearer {token}x\1\1".encode())
+    name, login = decode_bearer(f"n,a=alice,\1auth=Bearer {token}\1ext=1\1\1".encode())
+    other, _ = decode_bearer(f"n,,\1auth=bearer {token}x\1\1".encode())
 
     assert login == BearerLogin(token)
     assert name != other
@@ -70,4 +70,4 @@ def test_tokens_are_told_apart_and_not_told() -> None:
 )
 def test_what_is_not_a_token_is_refused(message: bytes) -> None:
     with pytest.raises(MalformedFrame):
-        bearer_token(message)
+        decode_bearer(message)

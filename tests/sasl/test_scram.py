@@ -22,9 +22,9 @@ def client() -> ScramClient:
 def test_the_exchange_of_rfc_7677_is_ours() -> None:
     scram = client()
 
-    assert scram.first() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
-    assert scram.proof(CHALLENGE) == PROOF
-    scram.check(SIGNATURE)
+    assert scram.first_message() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+    assert scram.final_message(CHALLENGE) == PROOF
+    scram.verify_server(SIGNATURE)
 
 
 @pytest.mark.parametrize(
@@ -42,33 +42,33 @@ def test_the_exchange_of_rfc_7677_is_ours() -> None:
 )
 def test_a_challenge_that_is_not_for_us_or_not_safe_is_not_answered(challenge: bytes, why: str) -> None:
     scram = client()
-    scram.first()
+    scram.first_message()
 
     with pytest.raises(LoginRefused, match=why):
-        scram.proof(challenge)
+        scram.final_message(challenge)
 
 
 @pytest.mark.parametrize("final", [SIGNATURE.replace(b"6", b"7", 1), b"", b"v=", b"e=invalid-proof", b"\xff"])
 def test_a_server_that_does_not_know_the_password_is_not_believed(final: bytes) -> None:
     scram = client()
-    scram.first()
-    scram.proof(CHALLENGE)
+    scram.first_message()
+    scram.final_message(CHALLENGE)
 
     with pytest.raises(LoginRefused):
-        scram.check(final)
+        scram.verify_server(final)
 
 
 def test_a_server_cannot_be_believed_before_the_proof() -> None:
     with pytest.raises(LoginRefused):
-        client().check(b"v=")
+        client().verify_server(b"v=")
 
 
 def talk(mechanism: str, user: str, password: str, keys: ScramKeys) -> bytes | None:
     ours, theirs = ScramClient(mechanism, user, password, "abc"), ScramServer(mechanism, "def")
-    assert theirs.user(ours.first()) == user
-    signature = theirs.signature(ours.proof(theirs.challenge(keys)))
+    assert theirs.read_user(ours.first_message()) == user
+    signature = theirs.verify_proof(ours.final_message(theirs.make_challenge(keys)))
     if signature is not None:
-        ours.check(signature)
+        ours.verify_server(signature)
     return signature
 
 
@@ -79,7 +79,7 @@ def talk(mechanism: str, user: str, password: str, keys: ScramKeys) -> bytes | N
     st.text(st.characters(codec="utf-8"), min_size=1),
 )
 def test_both_sides_agree_about_any_name_and_password(mechanism: str, user: str, password: str) -> None:
-    keys = ScramKeys.of(mechanism, password, b"salt", 4096)
+    keys = ScramKeys.derive(mechanism, password, b"salt", 4096)
 
     assert talk(mechanism, user, password, keys) is not None
     assert talk(mechanism, user, password + "x", keys) is None
@@ -90,7 +90,7 @@ def test_both_sides_agree_about_any_name_and_password(mechanism: str, user: str,
 )
 def test_a_first_message_that_is_none_is_refused(message: bytes) -> None:
     with pytest.raises(MalformedFrame):
-        ScramServer("SCRAM-SHA-256", "def").user(message)
+        ScramServer("SCRAM-SHA-256", "def").read_user(message)
 
 
 @pytest.mark.parametrize(
@@ -98,14 +98,14 @@ def test_a_first_message_that_is_none_is_refused(message: bytes) -> None:
 )
 def test_a_last_message_that_is_none_is_refused(message: bytes) -> None:
     server = ScramServer("SCRAM-SHA-256", "def")
-    server.user(b"n,,n=user,r=abc")
-    server.challenge(ScramKeys.of("SCRAM-SHA-256", "x", b"salt", 4096))
+    server.read_user(b"n,,n=user,r=abc")
+    server.make_challenge(ScramKeys.derive("SCRAM-SHA-256", "x", b"salt", 4096))
 
     with pytest.raises(MalformedFrame):
-        server.signature(message)
+        server.verify_proof(message)
 
 
 def test_no_key_is_shown() -> None:
-    keys = ScramKeys.of("SCRAM-SHA-256", "x", b"salt", 4096)
+    keys = ScramKeys.derive("SCRAM-SHA-256", "x", b"salt", 4096)
 
     assert repr(keys) == "ScramKeys(salt=b'salt', iterations=4096)"

@@ -2,10 +2,10 @@
 
 import pytest
 
-from proxy.sasl.users import Users, line_of
+from proxy.sasl.users import Users, make_line
 
-ALICE = line_of("alice", "SCRAM-SHA-256", "secret", b"salt", 4096)
-BOB = line_of("bob", "SCRAM-SHA-512", "hidden", b"salt", 5000)
+ALICE = make_line("alice", "SCRAM-SHA-256", "secret", b"salt", 4096)
+BOB = make_line("bob", "SCRAM-SHA-512", "hidden", b"salt", 5000)
 
 
 def users(*lines: str) -> Users:
@@ -16,21 +16,21 @@ def test_who_has_a_line_is_known_by_the_password_and_nobody_else_is() -> None:
     known = users("# ours", "", ALICE, BOB)
 
     assert known.mechanisms == ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-    assert known.knows("alice", "secret")
-    assert known.knows("bob", "hidden")
+    assert known.is_password_right("alice", "secret")
+    assert known.is_password_right("bob", "hidden")
     for user, password in (("alice", "hidden"), ("alice", ""), ("carol", "secret"), ("", "")):
-        assert not known.knows(user, password)
+        assert not known.is_password_right(user, password)
 
 
 def test_who_is_not_there_looks_as_if_he_were_each_time_the_same() -> None:
     known = users(BOB)
 
-    nobody = known.of("carol", "SCRAM-SHA-512")
-    assert nobody == known.of("carol", "SCRAM-SHA-512")
-    assert nobody != known.of("dave", "SCRAM-SHA-512")
+    nobody = known.keys_of("carol", "SCRAM-SHA-512")
+    assert nobody == known.keys_of("carol", "SCRAM-SHA-512")
+    assert nobody != known.keys_of("dave", "SCRAM-SHA-512")
     assert nobody.iterations == 5000
-    assert len(nobody.stored_key) == len(known.of("bob", "SCRAM-SHA-512").stored_key)
-    assert nobody != Users.parse(BOB, b"another secret").of("carol", "SCRAM-SHA-512")
+    assert len(nobody.stored_key) == len(known.keys_of("bob", "SCRAM-SHA-512").stored_key)
+    assert nobody != Users.parse(BOB, b"another secret").keys_of("carol", "SCRAM-SHA-512")
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_line_that_is_wrong_is_told_by_its_number_alone(lines: list[str], why:
 @pytest.mark.parametrize("name", ["", "a:b", "a\n", " a", "#a"])
 def test_a_name_that_no_line_can_hold_gets_none(name: str) -> None:
     with pytest.raises(ValueError, match="a name"):
-        line_of(name, "SCRAM-SHA-256", "x", b"salt", 4096)
+        make_line(name, "SCRAM-SHA-256", "x", b"salt", 4096)
 
 
 def test_nothing_of_them_is_shown() -> None:

@@ -157,7 +157,7 @@ class Accidents(RuleBasedStateMachine, Generic[SessionT, RequestT, SeenT, Answer
     @property
     def listed(self) -> dict[PartitionKey, FetchPartition]:
         """Return the session as the client half believes it to be, while no fetch is in flight."""
-        return {key: ask for key in KEYS if (ask := self.ours.asked(key)) is not None}
+        return {key: ask for key in KEYS if (ask := self.ours.get_planned(key)) is not None}
 
     def change(self, what: What, key: PartitionKey, number: int) -> None:
         log = self.logs[key]
@@ -165,14 +165,14 @@ class Accidents(RuleBasedStateMachine, Generic[SessionT, RequestT, SeenT, Answer
             case "want":
                 self.ours.put(key, FetchPartition(max(log.end - number, 0), 100, self.epoch_of(number)))
             case "want no more" if key in self.wanted:
-                self.ours.take_out(key)
+                self.ours.remove(key)
             case "want no more":
                 pass
             case "touch in vain" if key in self.wanted:
                 self.ours.put(key, self.wanted[key])
             case "touch in vain":
                 self.ours.put(key, FetchPartition(0, 100))
-                self.ours.take_out(key)
+                self.ours.remove(key)
             case "produce":
                 log.end += number
             case "delete records":
@@ -240,10 +240,10 @@ class Accidents(RuleBasedStateMachine, Generic[SessionT, RequestT, SeenT, Answer
                 self.take(plan, self.throttled(self.see(request)))
             case "lost before the broker saw it":
                 self.late.append(request)
-                self.ours.lost(plan)
+                self.ours.discard_plan(plan)
             case "lost after the broker saw it":
                 self.answer_unheard(self.see(request))
-                self.ours.lost(plan)
+                self.ours.discard_plan(plan)
             case "doubled, the first heard":
                 seen = self.see(request)
                 answer = self.answer(seen)
@@ -265,7 +265,7 @@ class Accidents(RuleBasedStateMachine, Generic[SessionT, RequestT, SeenT, Answer
     @rule(seen=st.booleans())
     def farewell(self, seen: bool) -> None:
         """The client goes, and another begins where it was."""
-        plan = self.ours.farewell()
+        plan = self.ours.close()
         if plan is not None and seen:
             self.answer(self.see(self.request(plan)))
             assert self.slots.get(plan.session_id) is None

@@ -60,7 +60,7 @@ class SessionAgreement(Accidents[downstream._Session, SessionRequest, Seen, Told
         return Told(seen.context.answer(results, self.now_s), states)
 
     def throttled(self, seen: Seen) -> Told:
-        return Told(seen.context.throttled(), {}, throttle_ms=100)
+        return Told(seen.context.answer_throttled(), {}, throttle_ms=100)
 
     def reply(self, answer: Told) -> SessionResponseFields:
         told = answer.answer

@@ -108,7 +108,7 @@ def test_unknown_id_is_answered_70() -> None:
     assert context.error == ErrorCode.fetch_session_id_not_found
     assert (len(context), A0 in context, order(context)) == (0, False, [])
     refusal = SessionResponse(ErrorCode.fetch_session_id_not_found, NO_SESSION, ())
-    assert context.answer({}, 1.0) == context.throttled() == refusal
+    assert context.answer({}, 1.0) == context.answer_throttled() == refusal
 
 
 @pytest.mark.parametrize("epoch", [2, 3, 2**31 - 1])
@@ -365,7 +365,7 @@ def test_a_doubled_request_ends_in_71_for_whichever_came_too_late() -> None:
     overtaking = step(cache, session_id, 2)
 
     assert answer_all(waiting) == SessionResponse(ErrorCode.invalid_fetch_session_epoch, session_id, ())
-    assert waiting.throttled() == SessionResponse(ErrorCode.invalid_fetch_session_epoch, session_id, ())
+    assert waiting.answer_throttled() == SessionResponse(ErrorCode.invalid_fetch_session_epoch, session_id, ())
     assert answer_all(overtaking) == SessionResponse(ErrorCode.none, session_id, [])
 
 
@@ -373,7 +373,7 @@ def test_throttling_an_incremental_keeps_the_deltas_and_what_was_told() -> None:
     cache = cache_of()
     session_id = create(cache, A0)
 
-    throttled = step(cache, session_id, 1, asks(B0)).throttled()
+    throttled = step(cache, session_id, 1, asks(B0)).answer_throttled()
 
     assert throttled == SessionResponse(ErrorCode.none, session_id, ())
     context = step(cache, session_id, 2)
@@ -385,7 +385,7 @@ def test_throttling_an_incremental_keeps_the_deltas_and_what_was_told() -> None:
 def test_throttling_a_full_fetch_grants_no_session(epoch: int) -> None:
     cache = cache_of()
 
-    throttled = cache.open(SessionRequest(NO_SESSION, epoch, asks(A0)), 0.0).throttled()
+    throttled = cache.open(SessionRequest(NO_SESSION, epoch, asks(A0)), 0.0).answer_throttled()
 
     assert throttled == SessionResponse(ErrorCode.none, NO_SESSION, ())
     assert len(cache) == 0

@@ -53,14 +53,14 @@ def plan(
     for key in (*touched, *(key for key in wanted if key not in session.asks)):
         session.put(key, wanted.get(key, at(0)))
         if key not in wanted:
-            session.take_out(key)
+            session.remove(key)
     assert session.asks == wanted
     return session.plan(keep=keep)
 
 
 def listed(session: UpstreamSession) -> dict[PartitionKey, FetchPartition]:
     """Return the session that the broker is believed to have; no fetch is in flight."""
-    asked = {key: session.asked(key) for key in (A, B, C, D)}
+    asked = {key: session.get_planned(key) for key in (A, B, C, D)}
     return {
         key: ask
         for key, ask in asked.items()
@@ -220,7 +220,7 @@ def test_any_other_top_level_error_then_close_and_new(error: int, why: Rejection
 
 def test_an_error_to_a_full_request_closes_what_that_replaced() -> None:
     session = established(A)
-    session.lost(plan(session, wanting(A)))
+    session.discard_plan(plan(session, wanting(A)))
 
     session.receive(plan(session, wanting(A)), reply(NO_SESSION, error=-1))
 
@@ -308,11 +308,11 @@ def test_what_changes_while_a_fetch_is_under_way_is_for_the_next_one() -> None:
     session = established(A, B)
     made = plan(session, {A: at(5), B: at(0), C: at(0)}, A, C)
     session.put(A, at(9))
-    session.take_out(B)
-    session.take_out(C)
+    session.remove(B)
+    session.remove(C)
     session.put(D, at(0))
 
-    assert [session.asked(key) for key in (A, B, C, D)] == [at(5), at(0), at(0), None]
+    assert [session.get_planned(key) for key in (A, B, C, D)] == [at(5), at(0), at(0), None]
     assert session.size == made.size == 3
     session.receive(made, reply(keys=[A, B, C]))
 
@@ -322,7 +322,7 @@ def test_what_changes_while_a_fetch_is_under_way_is_for_the_next_one() -> None:
 
 def test_lost_then_close_and_new_whatever_the_broker_has_seen() -> None:
     session = established(A, epoch=3)
-    session.lost(plan(session, wanting(A, offset=5), A))
+    session.discard_plan(plan(session, wanting(A, offset=5), A))
 
     assert listed(session) == {}
     assert named(plan(session, wanting(A, offset=5))) == (7, INITIAL_EPOCH, [A], [])
@@ -330,14 +330,14 @@ def test_lost_then_close_and_new_whatever_the_broker_has_seen() -> None:
 
 def test_a_lost_fetch_without_a_session_leaves_none_to_close() -> None:
     session = UpstreamSession()
-    session.lost(plan(session, wanting(A), keep=False))
+    session.discard_plan(plan(session, wanting(A), keep=False))
 
     assert session.state == FullFetchPlan(NO_SESSION)
 
 
 def test_a_lost_fetch_that_was_to_close_a_session_may_not_have_closed_it() -> None:
     session = established(A)
-    session.lost(plan(session, wanting(A), keep=False))
+    session.discard_plan(plan(session, wanting(A), keep=False))
 
     assert named(plan(session, wanting(A), keep=False)) == (7, FINAL_EPOCH, [A], [])
 
@@ -363,22 +363,22 @@ def test_restarted_it_names_everything_and_replaces_the_session() -> None:
 def test_closing_is_sent_once_and_names_nothing() -> None:
     session = established(A, B)
 
-    farewell = session.farewell()
+    farewell = session.close()
 
     assert farewell is not None
     assert named(farewell) == (7, FINAL_EPOCH, [], [])
-    assert session.farewell() is None
+    assert session.close() is None
 
 
 def test_without_a_session_there_is_nothing_to_close() -> None:
-    assert UpstreamSession().farewell() is None
+    assert UpstreamSession().close() is None
 
 
 def test_a_session_that_may_be_left_over_is_closed_too() -> None:
     session = established(A)
-    session.lost(plan(session, wanting(A)))
+    session.discard_plan(plan(session, wanting(A)))
 
-    farewell = session.farewell()
+    farewell = session.close()
 
     assert farewell is not None
     assert farewell.session_id == 7
@@ -465,7 +465,7 @@ def test_what_is_named_is_what_javas_handler_names(
         assert made.asks == {key: wanted[key] for key in (*added, *altered)}
 
         if fate == "lost":
-            ours.lost(made)
+            ours.discard_plan(made)
             java.fail()
             continue
         session_id = SessionId(granted) if made.is_full else made.session_id

@@ -29,7 +29,7 @@ def _of_file(path: Path) -> Iterator[str]:
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-    wrappers: dict[str, int] = {"_line": 1} if where == "net/io/logs.py" else {}
+    wrappers: dict[str, int] = {"_format_line": 1} if where == "net/io/logs.py" else {}
     for call in _calls(tree):
         name = call.func
         if not call.args or not (_is_log_method(name) or (isinstance(name, ast.Name) and name.id in methods)):

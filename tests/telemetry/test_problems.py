@@ -13,8 +13,8 @@ NET = Path(__file__).parents[2] / "proxy" / "net"
 def test_there_is_advice_on_every_warning_and_error_of_the_log() -> None:
     sources = "".join(path.read_text(encoding="utf-8") for path in NET.rglob("*.py"))
     told = set(re.findall(r'log\.(?:warning|error)\(\s*"([a-z-]+)"', sources))
-    told |= set(re.findall(r'_ended\(\s*"[a-z_]+",\s*"([a-z-]+)"', sources))
-    told |= set(re.findall(r'\btell\(\s*"([a-z-]+)"', sources))
+    told |= set(re.findall(r'_count_failure\(\s*"[a-z_]+",\s*"([a-z-]+)"', sources))
+    told |= set(re.findall(r'\blog_event\(\s*"([a-z-]+)"', sources))
 
     assert len(told) > 20
     assert told <= set(ADVICE)

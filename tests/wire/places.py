@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.index import api_key_map, schema_name_map
 from kio.static.primitive import i16, i32
 
-from proxy.wire.apis import CARRIES_ADDRESSES, passes
+from proxy.wire.apis import CARRIES_ADDRESSES, is_accepted
 from tests.wire.entities import item_type, made
 
 __all__ = ["REAL_HOST", "answers", "array_of", "entity", "filled", "found", "moved", "nodes", "place"]
@@ -39,7 +39,7 @@ def answers() -> list[tuple[int, int]]:
         (key, version)
         for key, first in CARRIES_ADDRESSES.items()
         for version in schema_name_map[api_key_map[key]]
-        if version >= first and passes(key, version)
+        if version >= first and is_accepted(key, version)
     ]
 
 

@@ -13,8 +13,8 @@ from kio.static.constants import EntityType
 from kio.static.primitive import i16, i32
 
 from proxy.wire import messages
-from proxy.wire.addresses import rewrite
-from proxy.wire.apis import ApiKey, passes
+from proxy.wire.addresses import replace_addresses
+from proxy.wire.apis import ApiKey, is_accepted
 from tests.wire.entities import item_type, made
 from tests.wire.places import REAL_HOST, answers, entity, filled, found, moved, place
 
@@ -23,7 +23,7 @@ REAL = REAL_HOST.encode()
 
 def through(key: int, version: int, body: Any) -> tuple[int, Any, bytes]:
     frame = memoryview(messages.response_frame(7, body))[4:]
-    pieces = b"".join(rewrite(key, version, frame, place))
+    pieces = b"".join(replace_addresses(key, version, frame, place))
     assert int.from_bytes(pieces[:4]) == len(pieces) - 4
     correlation_id, told = messages.read_response(type(body), pieces[4:])
     return correlation_id, told, pieces
@@ -47,7 +47,7 @@ def test_every_answer_that_can_carry_a_brokers_address_is_rewritten_or_does_not_
     carrying = {
         (key, version)
         for key, version, path in every_host()
-        if (key, path) not in _NOT_OF_BROKERS and passes(key, version)
+        if (key, path) not in _NOT_OF_BROKERS and is_accepted(key, version)
     }
 
     assert carrying == set(answers())
@@ -60,7 +60,7 @@ def test_what_is_taken_for_no_brokers_host_is_there() -> None:
 @pytest.mark.parametrize(("key", "version"), [(55, 2), (52, 1), (53, 1), (54, 1), (59, 1), (82, 0)])
 def test_controllers_endpoints_do_not_pass(key: int, version: int) -> None:
     assert (key, version) in {(key, version) for key, version, _ in every_host()}
-    assert not passes(key, version)
+    assert not is_accepted(key, version)
 
 
 @cache

@@ -34,10 +34,10 @@ def ranges_in(body: Any) -> list[tuple[int, int, int]]:
 def test_an_answer_is_narrowed_in_every_version(version: int) -> None:
     body = answer(version, (1, 4, 19), (8, 2, 99), (18, 0, 5), (UNKNOWN_API, 0, 3), (60, 0, 2))
 
-    frame = api_versions.rewrite(version, messages.response_frame(7, body)[4:])
+    frame = api_versions.rewrite_response(version, messages.response_frame(7, body)[4:])
 
     assert int.from_bytes(frame[:4]) == len(frame) - 4
-    correlation_id, told = api_versions.read(version, frame[4:])
+    correlation_id, told = api_versions.read_response(version, frame[4:])
     assert correlation_id == 7
     assert ranges_in(told) == [(1, 4, 18), (8, 2, 99), (18, 0, 4), (60, 0, 2)]
 
@@ -49,11 +49,11 @@ def test_an_answer_in_v0_to_a_version_that_the_broker_does_not_serve_stays_one(v
     body = made(ApiVersionsResponseV0, error_code=ErrorCode.unsupported_version, api_keys=(only,))
     frame = messages.response_frame(7, body)
 
-    assert api_versions.rewrite(version, frame[4:]) == frame
+    assert api_versions.rewrite_response(version, frame[4:]) == frame
 
 
 def test_to_a_version_newer_than_ours_the_answer_is_v0_with_ours() -> None:
-    frame = api_versions.unsupported(7)
+    frame = api_versions.unsupported_version_response(7)
 
     correlation_id, told = messages.read_response(ApiVersionsResponseV0, frame[4:])
     assert (correlation_id, told.error_code) == (7, ErrorCode.unsupported_version)
@@ -80,7 +80,9 @@ def test_what_old_librdkafka_looks_for_stays_where_the_broker_has_it(broker: str
     served = BROKERS[broker]
     body = answer(3, *((key, first, last) for key, (first, last) in served.items()))
 
-    _, told = api_versions.read(3, api_versions.rewrite(3, messages.response_frame(7, body)[4:])[4:])
+    _, told = api_versions.read_response(
+        3, api_versions.rewrite_response(3, messages.response_frame(7, body)[4:])[4:]
+    )
 
     offered = api_versions.ranges_of(told)
     assert (version in offered[key]) == (served[key][0] <= version <= served[key][1])
@@ -91,14 +93,16 @@ def test_of_these_brokers_only_the_controllers_endpoints_are_hidden(broker: str)
     served = BROKERS[broker]
     body = answer(3, *((key, first, last) for key, (first, last) in served.items()))
 
-    _, told = api_versions.read(3, api_versions.rewrite(3, messages.response_frame(7, body)[4:])[4:])
+    _, told = api_versions.read_response(
+        3, api_versions.rewrite_response(3, messages.response_frame(7, body)[4:])[4:]
+    )
 
     assert {key: tuple(range_) for key, range_ in api_versions.ranges_of(told).items()} == {**served, 55: (0, 1)}
 
 
 def test_sasl_handshake_is_never_offered_above_1() -> None:
-    _, told = api_versions.read(
-        3, api_versions.rewrite(3, messages.response_frame(7, answer(3, (17, 0, 2)))[4:])[4:]
+    _, told = api_versions.read_response(
+        3, api_versions.rewrite_response(3, messages.response_frame(7, answer(3, (17, 0, 2)))[4:])[4:]
     )
 
     assert ranges_in(told) == [(17, 0, 1)]
@@ -115,13 +119,13 @@ def test_features_and_throttling_are_as_the_broker_said(version: int) -> None:
         body = dataclasses.replace(body, supported_features=(named,), finalized_features_epoch=9)
     frame = messages.response_frame(7, body)
 
-    assert api_versions.rewrite(version, frame[4:]) == frame
+    assert api_versions.rewrite_response(version, frame[4:]) == frame
 
 
 @pytest.mark.parametrize("version", range(5))
 def test_the_header_is_v0_whatever_the_version(version: int) -> None:
     """Or a client would take the tagged fields of a v1 header for the error."""
-    frame = api_versions.rewrite(version, messages.response_frame(7, answer(version, (18, 0, 4)))[4:])
+    frame = api_versions.rewrite_response(version, messages.response_frame(7, answer(version, (18, 0, 4)))[4:])
 
     assert frame[4:10] == b"\0\0\0\7\0\0"
 
@@ -132,4 +136,4 @@ def test_an_answer_cut_short_anywhere_is_malformed(version: int) -> None:
 
     for size in range(len(whole)):
         with pytest.raises(MalformedFrame):
-            api_versions.read(version, whole[:size])
+            api_versions.read_response(version, whole[:size])

@@ -3,26 +3,26 @@
 import pytest
 from kio.schema.index import api_key_map
 
-from proxy.wire.apis import CARRIES_ADDRESSES, KNOWN_KEYS, ApiKey, VersionRange, offered, passes
+from proxy.wire.apis import CARRIES_ADDRESSES, KNOWN_KEYS, ApiKey, VersionRange, is_accepted, offered_ranges
 
 
 def test_nothing_is_offered_that_would_not_pass() -> None:
     every = {key: VersionRange(0, 100) for key in range(1000)}
 
-    for key, range_ in offered(every).items():
-        assert passes(key, range_.first)
-        assert passes(key, range_.last)
+    for key, range_ in offered_ranges(every).items():
+        assert is_accepted(key, range_.first)
+        assert is_accepted(key, range_.last)
 
 
 def test_an_api_that_is_not_known_is_hidden_since_it_might_carry_addresses() -> None:
     unknown = max(api_key_map) + 1
 
-    assert offered({unknown: VersionRange(0, 0)}) == {}
-    assert not passes(unknown, 0)
+    assert offered_ranges({unknown: VersionRange(0, 0)}) == {}
+    assert not is_accepted(unknown, 0)
 
 
 def test_an_api_that_needs_no_rewrite_is_offered_in_versions_that_are_newer_than_sidefetch() -> None:
-    assert offered({8: VersionRange(2, 99)}) == {8: VersionRange(2, 99)}
+    assert offered_ranges({8: VersionRange(2, 99)}) == {8: VersionRange(2, 99)}
 
 
 @pytest.mark.parametrize(
@@ -30,30 +30,30 @@ def test_an_api_that_needs_no_rewrite_is_offered_in_versions_that_are_newer_than
     [(0, 13), (1, 18), (3, 13), (10, 6), (17, 1), (18, 4), (55, 1), (60, 2), (78, 2), (79, 2)],
 )
 def test_an_api_that_is_decoded_is_offered_up_to_the_version_that_is_known(key: int, last: int) -> None:
-    assert offered({key: VersionRange(0, 99)})[key].last == last
-    assert not passes(key, last + 1)
+    assert offered_ranges({key: VersionRange(0, 99)})[key].last == last
+    assert not is_accepted(key, last + 1)
 
 
 def test_minimums_are_told_as_the_broker_tells_them() -> None:
     broker = {0: VersionRange(0, 13), 1: VersionRange(4, 17)}
 
-    assert offered(broker) == broker
+    assert offered_ranges(broker) == broker
 
 
 def test_ranges_that_do_not_meet_are_left_out() -> None:
-    assert offered({ApiKey.SHARE_FETCH: VersionRange(0, 0), ApiKey.FETCH: VersionRange(19, 20)}) == {}
+    assert offered_ranges({ApiKey.SHARE_FETCH: VersionRange(0, 0), ApiKey.FETCH: VersionRange(19, 20)}) == {}
 
 
 def test_what_carries_addresses_is_bounded() -> None:
     for key in CARRIES_ADDRESSES:
         assert key in KNOWN_KEYS
-        assert not passes(key, 99)
+        assert not is_accepted(key, 99)
 
 
 @pytest.mark.parametrize("key", sorted(api_key_map))
 def test_every_version_that_is_offered_passes_and_no_other(key: int) -> None:
-    told = offered({key: VersionRange(0, 30)}).get(key)
+    told = offered_ranges({key: VersionRange(0, 30)}).get(key)
 
-    assert [version for version in range(31) if passes(key, version)] == [
+    assert [version for version in range(31) if is_accepted(key, version)] == [
         version for version in range(31) if told is not None and version in told
     ]

@@ -19,12 +19,12 @@ def feed(reader: FrameReader, data: bytes, cuts: list[int]) -> list[bytes]:
     frames: list[bytes] = []
     at = number = 0
     while at < len(data):
-        if reader.needs:
-            reader.grant()
-        space = reader.space()
+        if reader.needed_bytes:
+            reader.allocate()
+        space = reader.get_space()
         piece = data[at : at + min(cuts[number % len(cuts)], len(space))]
         space[: len(piece)] = piece
-        frames += map(bytes, reader.received(len(piece)))
+        frames += map(bytes, reader.process_received(len(piece)))
         at += len(piece)
         number += 1
     return frames
@@ -34,12 +34,12 @@ def feed_views(reader: FrameReader, data: bytes) -> list[memoryview]:
     """Feed the same with the reader's own views, as much at once as it accepts."""
     frames: list[memoryview] = []
     while data:
-        if reader.needs:
-            reader.grant()
-        space = reader.space()
+        if reader.needed_bytes:
+            reader.allocate()
+        space = reader.get_space()
         piece, data = data[: len(space)], data[len(space) :]
         space[: len(piece)] = piece
-        frames += reader.received(len(piece))
+        frames += reader.process_received(len(piece))
     return frames
 
 
@@ -64,9 +64,9 @@ def test_any_cutting_gives_the_same_frames(payload_sizes: list[int], cuts: list[
 
 def test_frames_stay_as_they_are_while_more_arrive() -> None:
     reader = FrameReader(LIMIT)
-    space = reader.space()
+    space = reader.get_space()
     space[:7] = with_size(b"one")
-    (first,) = reader.received(7)
+    (first,) = reader.process_received(7)
 
     feed(reader, with_size(b"two") * 100, [16])
 
@@ -138,18 +138,18 @@ def test_frames_about_as_large_as_the_buffer_leave_room_for_what_follows(size: i
     payloads = [b"first", bytes(size), b"last"]
 
     assert feed(reader, b"".join(map(with_size, payloads)), [70_000]) == payloads
-    assert len(reader.space()) > 0
+    assert len(reader.get_space()) > 0
 
 
 def test_a_large_frame_is_received_in_place() -> None:
     reader = FrameReader(LIMIT)
-    reader.space()[:4] = struct.pack(">i", 100_000)
-    reader.received(4)
-    buffer = reader.grant()
-    space = reader.space()
+    reader.get_space()[:4] = struct.pack(">i", 100_000)
+    reader.process_received(4)
+    buffer = reader.allocate()
+    space = reader.get_space()
     assert len(space) == 100_000
 
-    (frame,) = reader.received(len(space))
+    (frame,) = reader.process_received(len(space))
 
     assert frame.obj is space.obj is buffer
 
@@ -161,9 +161,9 @@ def test_no_memory_is_taken_for_a_large_frame_before_it_is_granted(arrived: int)
 
     feed(reader, frame[: 4 + arrived], [4 + arrived])
 
-    assert reader.needs == 100_000
-    assert len(reader.grant()) == 100_000
-    assert reader.needs == 0
+    assert reader.needed_bytes == 100_000
+    assert len(reader.allocate()) == 100_000
+    assert reader.needed_bytes == 0
     assert feed(reader, frame[4 + arrived :], [100_000]) == [frame[4:]]
 
 
@@ -171,7 +171,7 @@ def test_the_frames_before_a_large_one_do_not_wait_for_its_memory() -> None:
     reader = FrameReader(LIMIT)
 
     assert feed(reader, with_size(b"small") + with_size(bytes(100_000))[:9], [18]) == [b"small"]
-    assert reader.needs == 100_000
+    assert reader.needed_bytes == 100_000
 
 
 def test_the_memory_of_a_held_frame_is_gone_with_its_last_view() -> None:
@@ -193,7 +193,7 @@ def test_memory_that_serves_no_more_is_let_go_of_before_more_is_asked_for() -> N
 
     feed(reader, with_size(bytes(90_001))[:4], [4])
 
-    assert reader.needs == 90_001
+    assert reader.needed_bytes == 90_001
     assert memory() is None
 
 
@@ -211,11 +211,11 @@ def test_a_small_frame_is_not_received_into_the_memory_of_a_much_larger_one() ->
     feed_views(reader, with_size(bytes(400_000)))
 
     feed(reader, with_size(bytes(100_000))[:4], [4])
-    assert reader.needs == 0
+    assert reader.needed_bytes == 0
     feed(reader, bytes(100_000), [100_000])
     feed(reader, with_size(bytes(99_999))[:4], [4])
 
-    assert reader.needs == 99_999
+    assert reader.needed_bytes == 99_999
 
 
 def test_what_is_being_received_stays_when_the_spare_is_dropped() -> None:

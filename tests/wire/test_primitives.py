@@ -34,7 +34,7 @@ def test_scalars_are_read_in_order(short: int, middle: int, long: int, byte: int
     cursor = Cursor(written)
 
     assert (cursor.i16(), cursor.i32(), cursor.i64(), cursor.i8()) == (short, middle, long, byte)
-    cursor.done()
+    cursor.check_end()
 
 
 @examples(100)
@@ -131,15 +131,15 @@ def test_tagged_fields_are_read_back(tags: list[tuple[int, bytes]]) -> None:
     cursor = Cursor(written)
 
     assert list(cursor.tags()) == tags
-    cursor.done()
+    cursor.check_end()
     skipping = Cursor(written)
     skipping.skip_tags()
-    skipping.done()
+    skipping.check_end()
 
 
 def test_what_is_left_must_be_nothing_when_done() -> None:
     cursor = Cursor(b"ab", 1)
 
-    assert cursor.rest() == 1
+    assert cursor.count_rest() == 1
     with pytest.raises(MalformedFrame, match="1 bytes too many at 1"):
-        cursor.done()
+        cursor.check_end()

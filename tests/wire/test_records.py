@@ -59,7 +59,7 @@ def test_what_a_messages_header_says() -> None:
 
 def check(log: memoryview) -> None:
     for each in entries(log):
-        each.check(log)
+        each.verify_checksum(log)
 
 
 @pytest.mark.parametrize("data", [batch([Record(0, 1, b"k", b"v")]), message(Record(0, 1, b"k", b"v"), 1)])

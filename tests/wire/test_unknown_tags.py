@@ -11,7 +11,7 @@ from kio.schema.produce.v9.request import ProduceRequest
 
 from proxy.errors import MalformedFrame
 from proxy.wire import api_versions, fetch, messages, produce, sasl
-from proxy.wire.addresses import rewrite
+from proxy.wire.addresses import replace_addresses
 from proxy.wire.apis import KNOWN_KEYS, ApiKey
 from proxy.wire.headers import read_request_header
 from proxy.wire.primitives import write_tags
@@ -67,7 +67,7 @@ def test_addresses_are_rewritten_beside_unknown_tags(key: int, version: int) -> 
     body = filled(load_response_schema(key, version))
     frame = memoryview(unknown_tags.response_frame(7, body))[4:]
 
-    told = b"".join(rewrite(key, version, frame, place))
+    told = b"".join(replace_addresses(key, version, frame, place))
 
     assert int.from_bytes(told[:4]) == len(told) - 4
     assert messages.read_response(type(body), told[4:]) == (7, moved(body))
@@ -78,7 +78,7 @@ def test_metadata_keeps_its_unknown_tags_when_addresses_are_rewritten(version: i
     body = entity(ApiKey.METADATA, version, 1, 2)
     frame = memoryview(unknown_tags.response_frame(7, body))[4:]
 
-    told = b"".join(rewrite(ApiKey.METADATA, version, frame, place))
+    told = b"".join(replace_addresses(ApiKey.METADATA, version, frame, place))
 
     assert told.count(UNKNOWN_FIELD) == bytes(frame).count(UNKNOWN_FIELD) == 4
     assert [host for _, host, _ in found(messages.read_response(type(body), told[4:])[1])] == ["127.0.0.1"] * 2
@@ -90,7 +90,7 @@ def test_api_versions_are_narrowed_beside_unknown_tags(version: int) -> None:
     for body in samples(kind):
         frame = unknown_tags.response_frame(7, body)[4:]
 
-        assert api_versions.rewrite(version, frame) == api_versions.rewrite(
+        assert api_versions.rewrite_response(version, frame) == api_versions.rewrite_response(
             version, messages.response_frame(7, body)[4:]
         )
 
@@ -98,7 +98,7 @@ def test_api_versions_are_narrowed_beside_unknown_tags(version: int) -> None:
 def test_software_of_a_client_is_read_behind_unknown_tags_of_the_header() -> None:
     body = ApiVersionsRequest(client_software_name="java", client_software_version="9.9")
 
-    assert api_versions.client_software(unknown_tags.request_frame(1, "c", body)[4:]) == "java 9.9"
+    assert api_versions.read_client_software(unknown_tags.request_frame(1, "c", body)[4:]) == "java 9.9"
 
 
 def test_acks_are_read_behind_unknown_tags_of_the_header() -> None:
@@ -116,7 +116,7 @@ def test_sasl_token_is_read_beside_unknown_tags() -> None:
     response = made(load_response_schema(ApiKey.SASL_AUTHENTICATE, 2), auth_bytes=b"answer")
 
     assert sasl.read_request(header, frame) == request
-    assert sasl.read_answer(header, memoryview(unknown_tags.response_frame(1, response))[4:]) == response
+    assert sasl.read_response(header, memoryview(unknown_tags.response_frame(1, response))[4:]) == response
 
 
 @pytest.mark.parametrize("version", range(12, 19))
@@ -164,7 +164,7 @@ def test_response_keeps_its_unknown_tags_when_endpoints_are_replaced(key: int, v
     body: Any = filled(load_response_schema(key, version))
     frame = memoryview(unknown_tags.response_frame(7, body))[4:]
 
-    told = b"".join(rewrite(key, version, frame, place))
+    told = b"".join(replace_addresses(key, version, frame, place))
 
     assert told.count(UNKNOWN_FIELD) == bytes(frame).count(UNKNOWN_FIELD) - len(body.node_endpoints)
 
@@ -178,4 +178,4 @@ def test_response_without_endpoints_passes_unchanged(key: int, version: int) -> 
     assert known in frame
     frame = frame.replace(known, newer)
 
-    assert b"".join(rewrite(key, version, memoryview(frame)[4:], place)) == frame
+    assert b"".join(replace_addresses(key, version, memoryview(frame)[4:], place)) == frame

@@ -137,7 +137,7 @@ class _Request:
             for _ in range(cursor.count(flexible=False, item_bytes=8)):
                 key = _Key(topic, cursor.i32())
                 sets[key] = memoryview(cursor.take(max(cursor.length(flexible=False), 0)))
-        cursor.done()
+        cursor.check_end()
         return cls(acks, timeout_ms, sets)
 
 

@@ -25,7 +25,7 @@ from proxy.net.io.memory import Budget
 from proxy.net.io.sockets import FrameSocket
 from proxy.net.io.tls import client_reason, server_context
 from proxy.net.upstream.access import Access
-from proxy.net.upstream.brokers import BrokerConnection, reach
+from proxy.net.upstream.brokers import BrokerConnection, open_connection
 from proxy.net.upstream.topology import TopologyService
 from proxy.wire import api_versions
 from proxy.wire.headers import read_request_header
@@ -33,7 +33,7 @@ from proxy.wire.headers import read_request_header
 __all__ = ["AcceptedClient", "ConnectionAcceptor"]
 
 _LOG_EVERY_S: Final = 1.0
-_UNNAMED: Final = -1000
+_FIRST_PLACEHOLDER_ID: Final = -1000
 """The node id that stands for the first bootstrap server; further ones get the ids below. No broker has such an id,
 and the special ids of the protocol are greater."""
 
@@ -51,9 +51,9 @@ class AcceptedClient:
 
 
 class ConnectionAcceptor:
-    """The set-up of client connections, in two steps: ``accepted``, then ``received``.
+    """The set-up of client connections, in two steps: ``accept``, then ``set_up``.
 
-    ``accepted`` makes the TLS handshake. ``received`` finds a broker, and has the client log in if Sidefetch
+    ``accept`` makes the TLS handshake. ``set_up`` finds a broker, and has the client log in if Sidefetch
     authenticates clients. One instance serves all connections of the process.
     """
 
@@ -64,7 +64,7 @@ class ConnectionAcceptor:
         topology: TopologyService,
         budget: Budget,
         request_budget: Budget,
-        tell: LimitLog,
+        limit_log: LimitLog,
         log: Log,
         counts: Counter[str],
     ) -> None:
@@ -73,7 +73,7 @@ class ConnectionAcceptor:
         Args:
             budget:         the memory budget of frames from brokers.
             request_budget: the memory budget of frames from clients.
-            tell:           counts and logs a reached limit of handshakes.
+            limit_log:      counts and logs a reached limit of handshakes.
             counts:         counts failed handshakes, as ``handshakes_failed``.
 
         Raises: ConfigError: a file of the settings cannot be read or has the wrong format.
@@ -89,7 +89,7 @@ class ConnectionAcceptor:
         self._users = watch_users(config.downstream_security.sasl_file, log)
         self._handshakes: TlsHandshakes | None = None
         if self._tls is not None:
-            self._handshakes = TlsHandshakes(config.limits.max_handshakes, self._tls, tell)
+            self._handshakes = TlsHandshakes(config.limits.max_handshakes, self._tls, limit_log)
 
     @property
     def watched(self) -> list[WatchedFiles[Any]]:
@@ -99,7 +99,7 @@ class ConnectionAcceptor:
         """
         return [each for each in (self._tls, self._users) if each is not None]
 
-    async def accepted(self, stream: trio.SocketStream, peer: str) -> FrameSocket | None:
+    async def accept(self, stream: trio.SocketStream, peer: str) -> FrameSocket | None:
         """Take over the socket of *stream*, and make the TLS handshake with the client if TLS is configured.
 
         *peer* is the client's address, for the log.
@@ -114,14 +114,14 @@ class ConnectionAcceptor:
             except OSError:
                 return None
         try:
-            return FrameSocket(await self._handshakes.shake(stream, peer), limit, self._request_budget)
+            return FrameSocket(await self._handshakes.run_handshake(stream, peer), limit, self._request_budget)
         except (OSError, trio.TooSlowError) as wrong:
             self._counts["handshakes_failed"] += 1
             reason = client_reason(wrong)
             self._log.warning("client-tls-failed", every_s=_LOG_EVERY_S, per=reason, client=peer, reason=reason)
             return None
 
-    async def received(self, node_id: BrokerId | None, client: FrameSocket) -> AcceptedClient:
+    async def set_up(self, node_id: BrokerId | None, client: FrameSocket) -> AcceptedClient:
         """Find the broker for the client's requests, and have the client log in if Sidefetch authenticates clients.
 
         Args: node_id: the broker whose listener the client uses; None for the bootstrap listener, whose clients
@@ -132,53 +132,53 @@ class ConnectionAcceptor:
         """
         ready: BrokerConnection | None = None
         if node_id is None:
-            node_id, ready = await self._any_broker()
+            node_id, ready = await self._connect_to_any()
         if self._users is None:
             return AcceptedClient(node_id, ready, None)
-        asked = _VersionsBroker(partial(self._reached, node_id), ready)
+        versions_broker = _VersionsBroker(partial(self._connect, node_id), ready)
         try:
             limit = self._config.downstream.max_frame_bytes
-            admitted = await authenticate(client, self._users.value, asked.versions, limit)
+            admitted = await authenticate(client, self._users.value, versions_broker.request_versions, limit)
         except BaseException:
-            asked.close()
+            versions_broker.close()
             raise
-        return AcceptedClient(node_id, asked.connection, admitted)
+        return AcceptedClient(node_id, versions_broker.connection, admitted)
 
-    async def _any_broker(self) -> tuple[BrokerId, BrokerConnection]:
+    async def _connect_to_any(self) -> tuple[BrokerId, BrokerConnection]:
         """Return the first broker, in random order, that accepts a connection, and this connection.
 
         Raises: BrokerUnavailable: no broker accepts one, or the brokers are not known in time.
         """
         timeout_s = self._config.upstream.connect_timeout_s
         if self._config.upstream_security.sasl == "client":
-            return await self._first_reached(self._unnamed_brokers())
-        await self._topology.first_answer(timeout_s)
-        return await self._first_reached(self._topology.topology.brokers)
+            return await self._connect_to_first(self._register_bootstrap_servers())
+        await self._topology.wait_for_first_response(timeout_s)
+        return await self._connect_to_first(self._topology.topology.brokers)
 
-    def _unnamed_brokers(self) -> list[BrokerId]:
+    def _register_bootstrap_servers(self) -> list[BrokerId]:
         """Register each bootstrap server in the topology under a placeholder node id, and return these ids.
 
         This is for brokers to which only clients can log in: Sidefetch cannot ask them for the real node ids.
         """
         node_ids = []
         for index, address in enumerate(self._config.upstream.bootstrap_servers):
-            node_ids.append(BrokerId(_UNNAMED - index))
-            self._topology.saw(node_ids[-1], address.host, address.port)
+            node_ids.append(BrokerId(_FIRST_PLACEHOLDER_ID - index))
+            self._topology.record_address(node_ids[-1], address.host, address.port)
         return node_ids
 
-    async def _reached(self, node_id: BrokerId) -> BrokerConnection:
+    async def _connect(self, node_id: BrokerId) -> BrokerConnection:
         """Open a connection to broker *node_id*, and log in if Sidefetch has credentials of its own."""
         address = self._topology.address_of(node_id)
         timeout_s = self._config.upstream.connect_timeout_s
-        return await reach(address, connect_timeout_s=timeout_s, budget=self._budget, access=self._access)
+        return await open_connection(address, connect_timeout_s=timeout_s, budget=self._budget, access=self._access)
 
-    async def _first_reached(self, candidates: Iterable[BrokerId]) -> tuple[BrokerId, BrokerConnection]:
+    async def _connect_to_first(self, candidates: Iterable[BrokerId]) -> tuple[BrokerId, BrokerConnection]:
         node_ids = list(candidates)
         random.shuffle(node_ids)
         failures = []
         for node_id in node_ids:
             try:
-                ready = await self._reached(node_id)
+                ready = await self._connect(node_id)
             except (BrokerUnavailable, BrokerProtocolError) as wrong:
                 failures.append(str(wrong))
             else:
@@ -190,23 +190,23 @@ class ConnectionAcceptor:
 class _VersionsBroker:
     """The broker that answers the ApiVersions requests of a client which is logging in with Sidefetch.
 
-    ``connection`` is the connection to the broker; if it is None, ``reach`` opens it at the first request.
+    ``connection`` is the connection to the broker; if it is None, ``connect`` opens it at the first request.
     """
 
-    reach: Callable[[], Awaitable[BrokerConnection]]
+    connect: Callable[[], Awaitable[BrokerConnection]]
     connection: BrokerConnection | None
 
-    async def versions(self, frame: memoryview) -> bytes:
+    async def request_versions(self, frame: memoryview) -> bytes:
         """Return the broker's response to *frame*, an ApiVersions request of the client without its size prefix.
 
         The response has its size prefix, and only the API versions that Sidefetch supports.
         """
         if self.connection is None:
-            self.connection = await self.reach()
+            self.connection = await self.connect()
         answer = await self.connection.exchange([len(frame).to_bytes(4), frame])
         header, _ = read_request_header(frame)
         try:
-            return api_versions.rewrite(header.api_version, answer, TARGETS)
+            return api_versions.rewrite_response(header.api_version, answer, TARGETS)
         except MalformedFrame as wrong:
             raise BrokerProtocolError(f"a malformed answer to ApiVersions: {wrong}") from wrong
 

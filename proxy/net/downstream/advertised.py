@@ -22,7 +22,7 @@ def local_address(
     host_here = advertise or client.local_host
 
     def place(node_id: int, host: str, port: int) -> tuple[str, int] | None:
-        topology.saw(node_id, host, port)
+        topology.record_address(node_id, host, port)
         local = listeners.open_for(BrokerId(node_id))
         return None if local is None else (host_here, local)
 
@@ -37,7 +37,7 @@ def broker_address(topology: TopologyService, _: FrameSocket) -> Place:
     """
 
     def place(node_id: int, host: str, port: int) -> tuple[str, int]:
-        topology.saw(node_id, host, port)
+        topology.record_address(node_id, host, port)
         return host, port
 
     return place

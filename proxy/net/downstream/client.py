@@ -80,10 +80,10 @@ class ClientConnection:
         self._client = client
         self._node_id = node_id
         self._services = services
-        principal = client.certified or "" if admitted is None else admitted.principal
-        self._early = [] if admitted is None else admitted.early
-        self._tell = LimitLog(services.counts, services.log)
-        self._over: Exception | None = None
+        principal = client.principal or "" if admitted is None else admitted.principal
+        self._early_frames = [] if admitted is None else admitted.early
+        self._limit_log = LimitLog(services.counts, services.log)
+        self._error: Exception | None = None
         self._verifier = Verifier(
             node_id,
             services.verify_rate,
@@ -92,21 +92,21 @@ class ClientConnection:
             services.log,
             services.access,
         )
-        self._errands = CoordinatorClient(
+        self._coordinator = CoordinatorClient(
             node_id,
             services.topology.address_of,
             services.connect_timeout_s,
             services.log,
             services.access,
         )
-        self._login = ClientLogin(client.peer, services, self._log_in_by)
-        self._who = ConnectionInfo(node_id, client.peer, services.topology.topology)
-        self._telling = ConnectionRecorder(self._who, services, lambda: self._login.topology.topology)
-        self._outbox = Outbox(client, self._telling.converted, services.workers)
+        self._login = ClientLogin(client.peer, services, self._use_access)
+        self._info = ConnectionInfo(node_id, client.peer, services.topology.topology)
+        self._recorder = ConnectionRecorder(self._info, services, lambda: self._login.topology.topology)
+        self._outbox = Outbox(client, self._recorder.record_conversion, services.workers)
         options = ConnectOptions(
             services.topology.address_of,
             services.connect_timeout_s,
-            services.reading.ask_timeout_s,
+            services.fetch_config.ask_timeout_s,
             services.budget,
             services.log,
             partial(services.counts.update, ["upstream_connections"]),
@@ -115,19 +115,19 @@ class ClientConnection:
             options,
             services.access,
             handle=self._handle,
-            waited_for_memory=self.waited_for_memory,
+            add_memory_wait=self.add_memory_wait,
             observe=self.observe,
             node_id=node_id,
             ready=ready,
-            drained=self._outbox.drained,
+            wait_until_drained=self._outbox.wait_until_empty,
         )
         self._caches = ClientCaches(services.caches, self, options)
         self._relay = ClientRelay(
-            node_id, place, services.reading.of(principal), self._caches, services.sasl, services.limits
+            node_id, place, services.fetch_config.of(principal), self._caches, services.sasl, services.limits
         )
         self._may_read = trio.Event()
-        self._mail: deque[Event] = deque()
-        self._has_mail = trio.Event()
+        self._events: deque[Event] = deque()
+        self._has_events = trio.Event()
         self._timer = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
 
@@ -145,29 +145,29 @@ class ClientConnection:
                 self._nursery = self._links.nursery = nursery
                 nursery.start_soon(self._send_to_client)
                 nursery.start_soon(self._tick)
-                nursery.start_soon(self._handle_mail)
+                nursery.start_soon(self._handle_queued)
                 await self._receive_from_client()
                 nursery.cancel_scope.cancel()
         finally:
             self._nursery = self._links.nursery = None
-            self._relay.leave(trio.current_time())
+            self._relay.close(trio.current_time())
             self._links.close()
-            self._errands.close()
-            self._login.left()
-            self._let_go()
-            self.tell_inventory()
-            self._services.observers.left(self._who)
-        if self._over is not None:
-            raise self._over
+            self._coordinator.close()
+            self._login.release()
+            self._free_memory()
+            self.emit_client_record()
+            self._services.observers.end_connection(self._info)
+        if self._error is not None:
+            raise self._error
 
-    def _let_go(self) -> None:
+    def _free_memory(self) -> None:
         """Drop unsent data and buffered records, so that their memory is no longer claimed from the budgets.
 
         The object itself may stay until the next garbage collection (``GarbageCollector``).
         """
         self._outbox.drop()
-        self._links.drop()
-        self._mail.clear()
+        self._links.drop_unsent()
+        self._events.clear()
 
     def drain(self) -> None:
         """Prepare for the stop of Sidefetch: no fetch that it answers itself waits over 0.1 s for records any more.
@@ -177,7 +177,7 @@ class ClientConnection:
         """
         self._deliver(Draining())
 
-    def look(self) -> ConnectionActivity:
+    def get_activity(self) -> ConnectionActivity:
         """Return a snapshot of the connection's activity, from which ``enforce_timeouts`` computes the timeouts."""
         client = self._client
         return ConnectionActivity(
@@ -186,30 +186,30 @@ class ClientConnection:
             client.is_listening,
             client.sent_bytes,
             not self._outbox.is_empty,
-            self._relay.owes,
+            self._relay.has_unanswered,
         )
 
-    def tell_inventory(self) -> None:
+    def emit_client_record(self) -> None:
         """Pass a ``ClientRecord``, the client's software and API usage so far, to the observers.
 
-        Without such a record (see ``inventory``), nothing happens. It is called every five minutes and at the end
-        of the connection.
+        Without such a record (see ``client_record``), nothing happens. It is called every five minutes and at the
+        end of the connection.
         """
-        record = self.inventory()
+        record = self.client_record()
         if record is not None:
-            self._telling.observe(record)
+            self._recorder.observe(record)
 
     @property
-    def who(self) -> ConnectionInfo:
+    def info(self) -> ConnectionInfo:
         """The client's address and id, the broker's node id and the topology: observers label records with them."""
-        return self._who
+        return self._info
 
-    def inventory(self) -> ClientRecord | None:
+    def client_record(self) -> ClientRecord | None:
         """Return the client's software, and the number of its requests by API version.
 
         Returns: None before the client's first request, or if no observer needs records of single fetches.
         """
-        return self._relay.inventory()
+        return self._relay.client_record()
 
     # ------------------------------------------------------------------------- as a member of log caches
 
@@ -223,43 +223,43 @@ class ClientConnection:
         """The source of metadata."""
         return self._login.topology
 
-    def joined(self, client_id: str | None) -> None:
+    def set_client_id(self, client_id: str | None) -> None:
         """Keep the client id for which a log cache is read."""
-        self._who.client_id = client_id
+        self._info.client_id = client_id
 
-    def logs_changed(self) -> None:
+    def handle_logs_changed(self) -> None:
         """Settle the client's fetch: its logs have changed."""
         self._handle(LogsChanged())
 
     def observe(self, record: Record) -> None:
         """Pass a record about upstream fetches, which only this client reads, to telemetry."""
-        self._telling.observe(record)
+        self._recorder.observe(record)
 
-    def waited_for_memory(self, seconds: float) -> None:
+    def add_memory_wait(self, seconds: float) -> None:
         """Count a time for which a broker's response was not read for lack of memory."""
-        self._telling.exchanges.waited_for_memory(seconds)
+        self._recorder.exchanges.add_memory_wait(seconds)
 
     def fail(self, error: Exception) -> None:
         """Have ``run`` end, and raise *error*."""
-        self._over = error
-        self._end()
+        self._error = error
+        self._cancel()
 
     def end(self, why: LimitReached) -> None:
         """Close the connection because of a reached limit: ``run`` is cancelled, and raises *why*."""
-        self._over = why
-        self._end()
+        self._error = why
+        self._cancel()
 
     # ------------------------------------------------------------------------------------------ the client
 
     async def _receive_from_client(self) -> None:
         try:
-            while frames := self._early or await self._client.receive():
-                self._early = []
+            while frames := self._early_frames or await self._client.receive():
+                self._early_frames = []
                 for frame in frames:
                     live = self._services.live
                     topology = self._login.topology.topology
                     self._handle(ClientFrame(frame, topology, live.bypass, live.share_reads_except))
-                    await self._taken()
+                    await self._wait_for_capacity()
                 # The buffers of these frames count as used until nobody holds them.
                 frames.clear()
                 del frame
@@ -270,7 +270,7 @@ class ClientConnection:
         except MalformedFrame as wrong:
             raise ClientProtocolError(str(wrong)) from wrong
 
-    async def _taken(self) -> None:
+    async def _wait_for_capacity(self) -> None:
         """Wait until the next request may be read: the client is read no faster than it and the broker read.
 
         All responses so far must be sent to the client (brokers wait for that, too), the relay must accept another
@@ -278,18 +278,18 @@ class ClientConnection:
         has closed the connection only after all earlier requests were sent.
         """
         if self._relay.is_full:
-            self._tell("max-in-flight", self._client.peer, "it sends on without waiting for answers")
-        await self._outbox.drained()
+            self._limit_log("max-in-flight", self._client.peer, "it sends on without waiting for answers")
+        await self._outbox.wait_until_empty()
         while not self._relay.takes_requests:
             self._may_read = trio.Event()
             await self._may_read.wait()
-        await self._links.passed()
+        await self._links.wait_until_forwarded()
 
     async def _send_to_client(self) -> None:
         try:
             await self._outbox.pump()
         except OSError:
-            self._end()
+            self._cancel()
 
     async def _tick(self) -> None:
         while True:
@@ -298,7 +298,7 @@ class ClientConnection:
             self._timer = trio.CancelScope()
             self._handle(Tick())
 
-    def _end(self) -> None:
+    def _cancel(self) -> None:
         if self._nursery is not None:
             self._nursery.cancel_scope.cancel()
 
@@ -321,54 +321,56 @@ class ClientConnection:
             case Send(link, pieces):
                 self._links.send(link, pieces)
             case EmitRecord(record):
-                self._telling.observe(record)
+                self._recorder.observe(record)
             case RefreshMetadata(topics):
-                self._login.topology.learn(topics, self._told)
+                self._login.topology.request_refresh(topics, self._deliver_topology)
             case OpenLink(link, client_id):
                 self._links.open(link, client_id)
             case Delivered(request, pieces, topology):
-                if self._nursery is not None and self._verifier.picks():
+                if self._nursery is not None and self._verifier.is_due():
                     self._nursery.start_soon(self._verifier.verify, request, pieces, topology)
             case AskGroupCoordinator():
                 assert self._nursery is not None
-                self._nursery.start_soon(self._run_errand, command)
+                self._nursery.start_soon(self._ask_coordinator, command)
             case RunInThread(worker, run):
                 assert self._nursery is not None
-                self._nursery.start_soon(self._work, worker, run)
+                self._nursery.start_soon(self._run_in_thread, worker, run)
             case PrincipalChanged(principal, mechanism, login):
-                self._login.identified(principal, mechanism, login)
+                self._login.set_login(principal, mechanism, login)
 
     def _reply(self, pieces: Sequence[Piece], record: ExchangeRecord | None) -> None:
         if record is not None:
-            self._services.observers.answering(self._who, pieces)
+            self._services.observers.inspect_response(self._info, pieces)
         try:
-            self._outbox.put(pieces, None if record is None else partial(self._telling.exchanges.sent, record))
+            self._outbox.put(pieces, None if record is None else partial(self._recorder.exchanges.complete, record))
         except OSError:
-            self._end()
+            self._cancel()
 
-    def _log_in_by(self, access: Access) -> None:
-        self._links.access = self._errands.access = self._verifier.access = access
+    def _use_access(self, access: Access) -> None:
+        self._links.access = self._coordinator.access = self._verifier.access = access
 
-    def _told(self, topology: Topology) -> None:
+    def _deliver_topology(self, topology: Topology) -> None:
         self._deliver(MetadataUpdated(topology))
 
     def _deliver(self, event: Event) -> None:
         """Queue *event*, for callers in tasks of others: an error in handling it must end this connection only."""
-        self._mail.append(event)
-        self._has_mail.set()
+        self._events.append(event)
+        self._has_events.set()
 
-    async def _handle_mail(self) -> None:
+    async def _handle_queued(self) -> None:
         while True:
-            await self._has_mail.wait()
-            self._has_mail = trio.Event()
-            while self._mail:
-                self._handle(self._mail.popleft())
+            await self._has_events.wait()
+            self._has_events = trio.Event()
+            while self._events:
+                self._handle(self._events.popleft())
 
-    async def _run_errand(self, errand: AskGroupCoordinator) -> None:
+    async def _ask_coordinator(self, command: AskGroupCoordinator) -> None:
         self._handle(
-            GroupCoordinatorResult(await self._errands.run(errand.group, errand.pieces, afresh=errand.afresh))
+            GroupCoordinatorResult(
+                await self._coordinator.send_request(command.group, command.pieces, afresh=command.afresh)
+            )
         )
 
-    async def _work(self, worker: Worker, run: Callable[[], object]) -> None:
+    async def _run_in_thread(self, worker: Worker, run: Callable[[], object]) -> None:
         done = await trio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._services.workers)
         self._handle(ThreadFinished(worker, done))

@@ -29,12 +29,12 @@ class ClientLogin:
         self._use = use
         self._login: Login | None = None
         """The client's credentials, if they can be repeated."""
-        self._entered: str | None = None
+        self._principal: str | None = None
         """The principal whose topology ``topology`` is; None while that is the shared one."""
         self.topology = services.topology
         """The topology that the client's principal may see."""
 
-    def identified(self, principal: str, mechanism: str, login: Login | None) -> None:
+    def set_login(self, principal: str, mechanism: str, login: Login | None) -> None:
         """Use a login that the broker has accepted for further connections, at first or at a re-authentication.
 
         *login* has the client's credentials; with ``upstream-sasl client``, ``topology`` becomes that of
@@ -56,24 +56,24 @@ class ClientLogin:
             return
         is_first, self._login = self._login is None, login
         if is_first:
-            self._use(services.access.as_client(self._current))
+            self._use(services.access.as_client(self._current_login))
             services.log.debug("client-identified", client=self._peer, mechanism=mechanism)
         if services.principals is None:
             return
-        if self._entered is None:
-            self._entered = principal
+        if self._principal is None:
+            self._principal = principal
             self.topology = services.principals.enter(principal, login)
         else:
-            services.principals.renew(self._entered, login)
+            services.principals.renew(self._principal, login)
 
-    def left(self) -> None:
+    def release(self) -> None:
         """Release the topology of the client's principal, when the client's connection has ended.
 
         Without further connections of this principal, its topology is dropped. There is no effect before a login.
         """
-        if self._entered is not None and self._services.principals is not None:
-            self._services.principals.leave(self._entered)
+        if self._principal is not None and self._services.principals is not None:
+            self._services.principals.leave(self._principal)
 
-    async def _current(self) -> Login:
+    async def _current_login(self) -> Login:
         assert self._login is not None
         return self._login

@@ -13,28 +13,28 @@ __all__ = ["ExchangeRecords"]
 class ExchangeRecords:
     """The completion of the telemetry records (``ExchangeRecord``) of the client fetches of one connection.
 
-    Waits for memory and down-conversions are added as they happen; ``sent`` adds them to the record of the next
+    Waits for memory and down-conversions are added as they happen; ``complete`` adds them to the record of the next
     response that has been sent, and emits the record. Responses of a connection are sent one after another.
     """
 
-    def __init__(self, tell: Callable[[ExchangeRecord], None]) -> None:
-        """Create the state; *tell* gets each completed record."""
-        self._tell = tell
+    def __init__(self, emit: Callable[[ExchangeRecord], None]) -> None:
+        """Create the state; *emit* gets each completed record."""
+        self._emit = emit
         self._memory_s = 0.0
         self._converted: ConversionRecord | None = None
 
-    def waited_for_memory(self, for_s: float) -> None:
+    def add_memory_wait(self, for_s: float) -> None:
         """Add *for_s* seconds for which a broker's response was not received because the memory budget was used up.
 
         The record of the current fetch counts them as a wait for memory, and no longer as one for the broker.
         """
         self._memory_s += for_s
 
-    def converted(self, record: ConversionRecord) -> None:
+    def add_conversion(self, record: ConversionRecord) -> None:
         """Add *record*, the down-conversion of one partition's records, to the response that is being sent."""
-        self._converted = record if self._converted is None else _sum(self._converted, record)
+        self._converted = record if self._converted is None else _add_up(self._converted, record)
 
-    def sent(self, record: ExchangeRecord, converting_s: float) -> None:
+    def complete(self, record: ExchangeRecord, converting_s: float) -> None:
         """Complete *record* of a fetch whose response has just been sent, and emit it.
 
         Sets the time of the end, and adds the time since the response was ready to the waits of the fetch: under
@@ -54,10 +54,10 @@ class ExchangeRecords:
             waited_s["budget"] = memory_s
         converted, self._converted, self._memory_s = self._converted, None, 0.0
         waited_us = tuple((cause, round(for_s * 1e6)) for cause, for_s in waited_s.items() if for_s > 0)
-        self._tell(attrs.evolve(record, ended_s=now_s, waited_us=waited_us, converted=converted))
+        self._emit(attrs.evolve(record, ended_s=now_s, waited_us=waited_us, converted=converted))
 
 
-def _sum(one: ConversionRecord, other: ConversionRecord) -> ConversionRecord:
+def _add_up(one: ConversionRecord, other: ConversionRecord) -> ConversionRecord:
     return ConversionRecord(
         other.to_magic,
         one.records + other.records,

@@ -16,7 +16,7 @@ __all__ = ["TlsHandshakes"]
 
 _LONGEST_S: Final = 10.0
 """The time limit from the connection to the end of its handshake: as that of Kafka's own clients."""
-_DAWDLING_S: Final = 2.0
+_CONTENDED_S: Final = 2.0
 """The time limit of a handshake while others wait: two round trips around the world, and a margin."""
 
 
@@ -27,14 +27,14 @@ class TlsHandshakes:
     handshake may take 2 s while others wait; otherwise, until 10 s after the start of the connection.
     """
 
-    def __init__(self, places: int, context: WatchedFiles[ssl.SSLContext], tell: LimitLog) -> None:
-        """Create the state; at most *places* handshakes run at once, and *tell* logs if a client has to wait."""
+    def __init__(self, places: int, context: WatchedFiles[ssl.SSLContext], limit_log: LimitLog) -> None:
+        """Create the state; at most *places* handshakes run at once; *limit_log* logs that a client waits."""
         self._places = trio.CapacityLimiter(places)
         self._context = context
-        self._tell = tell
-        self._under_way: set[trio.CancelScope] = set()
+        self._limit_log = limit_log
+        self._running: set[trio.CancelScope] = set()
 
-    async def shake(self, stream: trio.SocketStream, peer: str) -> TlsSocket:
+    async def run_handshake(self, stream: trio.SocketStream, peer: str) -> TlsSocket:
         """Wait until the handshake with a client may run, run it, and return the TLS socket that replaces *stream*.
 
         *peer* is the client's address, for the log.
@@ -45,23 +45,23 @@ class TlsHandshakes:
         with trio.fail_after(_LONGEST_S):
             await trio.lowlevel.wait_readable(stream.socket)
             if not self._places.available_tokens:
-                self._tell("max-handshakes", peer, f"{self._places.borrowed_tokens} are under way")
-                self._hurry()
+                self._limit_log("max-handshakes", peer, f"{self._places.borrowed_tokens} are under way")
+                self._shorten_deadlines()
             async with self._places:
-                with self._in_time():
+                with self._limit_time():
                     return await start_tls(stream, self._context.value)
 
     @contextmanager
-    def _in_time(self) -> Iterator[None]:
+    def _limit_time(self) -> Iterator[None]:
         is_waited_for = self._places.statistics().tasks_waiting > 0
-        with trio.fail_after(_DAWDLING_S if is_waited_for else math.inf) as scope:
-            self._under_way.add(scope)
+        with trio.fail_after(_CONTENDED_S if is_waited_for else math.inf) as scope:
+            self._running.add(scope)
             try:
                 yield
             finally:
-                self._under_way.remove(scope)
+                self._running.remove(scope)
 
-    def _hurry(self) -> None:
-        soon_s = trio.current_time() + _DAWDLING_S
-        for scope in self._under_way:
+    def _shorten_deadlines(self) -> None:
+        soon_s = trio.current_time() + _CONTENDED_S
+        for scope in self._running:
             scope.deadline = min(scope.deadline, soon_s)

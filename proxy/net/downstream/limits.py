@@ -25,7 +25,7 @@ __all__ = [
 
 _FILES_A_CONNECTION: Final = 5
 """The sockets of one client connection: its own, and four to brokers."""
-_FILES_BESIDE: Final = 200
+_OTHER_FILES: Final = 200
 _EVERY_S: Final = 1.0
 """The longest interval between timeout checks, in seconds; connections may be closed so much later."""
 _LOG_EVERY_S: Final = 10.0
@@ -54,7 +54,7 @@ def raise_open_files_limit(config: LimitsConfig, log: Log) -> None:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             soft = hard
-    needed = config.max_connections * _FILES_A_CONNECTION + _FILES_BESIDE
+    needed = config.max_connections * _FILES_A_CONNECTION + _OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < needed:
         log.warning(
             "open-files-limit-low", allowed=soft, needed=needed, remedy="raise ulimit -n, or lower max-connections"
@@ -75,11 +75,11 @@ class LimitLog:
     def __call__(self, limit: str, peer: str, why: str) -> None:
         """Count and log that the client at *peer* (address and port) has reached *limit*, the name of an option."""
         self._counts[f"limit_{limit.replace('-', '_')}"] += 1
-        tell = self._log.info if limit == _IDLE else self._log.warning
-        tell(
+        log_event = self._log.info if limit == _IDLE else self._log.warning
+        log_event(
             "limit-reached",
             every_s=_LOG_EVERY_S,
-            per=(limit, _host(peer)),
+            per=(limit, _host_of(peer)),
             limit=limit,
             client=peer or None,
             reason=why,
@@ -93,38 +93,38 @@ class ConnectionLimits:
     ``count`` is the total. The limits are ``max-connections`` and ``max-connections-per-peer``.
     """
 
-    def __init__(self, config: LimitsConfig, tell: LimitLog) -> None:
+    def __init__(self, config: LimitsConfig, limit_log: LimitLog) -> None:
         self._config = config
-        self._tell = tell
+        self._limit_log = limit_log
         self._by_host: Counter[str] = Counter()
         self.count = 0
 
-    def enters(self, peer: str) -> bool:
+    def try_add(self, peer: str) -> bool:
         """Return whether a new connection of *peer*, an address and port, is within the limits, and count it if so.
 
-        After True, ``leaves`` must be called when the connection ends. False is logged; the caller closes the
+        After True, ``remove`` must be called when the connection ends. False is logged; the caller closes the
         connection.
         """
-        host, config = _host(peer), self._config
+        host, config = _host_of(peer), self._config
         if self.count >= config.max_connections:
-            self._tell("max-connections", peer, f"there are {self.count} connections")
+            self._limit_log("max-connections", peer, f"there are {self.count} connections")
             return False
         if self._by_host[host] >= config.max_connections_per_peer:
-            self._tell("max-connections-per-peer", peer, f"there are {self._by_host[host]} from there")
+            self._limit_log("max-connections-per-peer", peer, f"there are {self._by_host[host]} from there")
             return False
         self.count += 1
         self._by_host[host] += 1
         return True
 
-    def leaves(self, peer: str) -> None:
-        host = _host(peer)
+    def remove(self, peer: str) -> None:
+        host = _host_of(peer)
         self.count -= 1
         self._by_host[host] -= 1
         if not self._by_host[host]:
             del self._by_host[host]
 
 
-def _host(peer: str) -> str:
+def _host_of(peer: str) -> str:
     return peer.rpartition(":")[0]
 
 
@@ -137,15 +137,15 @@ class ConnectionActivity:
 
     frames: int
     """The number of requests received since the start of the connection."""
-    is_between: bool
+    is_at_boundary: bool
     """Whether no byte of a next request has arrived."""
-    is_listened_to: bool
+    is_reading: bool
     """Whether Sidefetch waits for bytes of the client; not while it handles a request, or waits for memory."""
     sent_bytes: int
     """The number of bytes sent since the start of the connection."""
-    is_unsent: bool
+    has_unsent: bool
     """Whether bytes are waiting to be sent."""
-    owes: bool
+    is_response_due: bool
     """Whether the client waits for a response."""
 
 
@@ -158,10 +158,10 @@ class Deadlines:
         self._began_s = self._changed_s = self._request_s = self._sent_s = now_s
         self._frames = self._sent_bytes = 0
 
-    def overdue(self, look: ConnectionActivity, now_s: float) -> LimitReached | None:
+    def find_expired(self, activity: ConnectionActivity, now_s: float) -> LimitReached | None:
         """Return the error with which the connection must be closed, or None if no timeout has expired.
 
-        *look* is the activity at *now_s*, on trio's clock. It is compared with that of the previous call, so that
+        *activity* is that at *now_s*, on trio's clock. It is compared with that of the previous call, so that
         timeouts are as precise as the calls are frequent. A timeout expires if, for its time,
 
         - send: bytes were waiting to be sent, and the client accepted none;
@@ -170,16 +170,21 @@ class Deadlines:
         - idle: nothing was received or sent, and no response was due.
         """
         config = self._config
-        if look.frames != self._frames or look.is_between or not look.is_listened_to:
+        if activity.frames != self._frames or activity.is_at_boundary or not activity.is_reading:
             self._request_s = now_s
-        if look.sent_bytes != self._sent_bytes or not look.is_unsent:
+        if activity.sent_bytes != self._sent_bytes or not activity.has_unsent:
             self._sent_s = now_s
-        if look.frames != self._frames or look.sent_bytes != self._sent_bytes or look.owes or look.is_unsent:
+        if (
+            activity.frames != self._frames
+            or activity.sent_bytes != self._sent_bytes
+            or activity.is_response_due
+            or activity.has_unsent
+        ):
             self._changed_s = now_s
-        self._frames, self._sent_bytes = look.frames, look.sent_bytes
+        self._frames, self._sent_bytes = activity.frames, activity.sent_bytes
         if now_s - self._sent_s >= config.send_timeout_s:
             return LimitReached("send-timeout", f"it has read nothing for {config.send_timeout_s:g} s")
-        if not look.frames and look.is_listened_to and now_s - self._began_s >= config.handshake_timeout_s:
+        if not activity.frames and activity.is_reading and now_s - self._began_s >= config.handshake_timeout_s:
             return LimitReached("handshake-timeout", f"no request within {config.handshake_timeout_s:g} s")
         if now_s - self._request_s >= config.request_timeout_s:
             return LimitReached("request-timeout", f"a request incomplete after {config.request_timeout_s:g} s")
@@ -189,9 +194,9 @@ class Deadlines:
 
 
 class TimedConnection(Protocol):
-    """A client connection that ``enforce_timeouts`` checks: ``look`` returns its activity, ``end`` closes it."""
+    """A client connection that ``enforce_timeouts`` checks by ``get_activity``, and closes by ``end``."""
 
-    def look(self) -> ConnectionActivity: ...
+    def get_activity(self) -> ConnectionActivity: ...
 
     def end(self, why: LimitReached) -> None:
         """Close the connection; *why* is the timeout that has expired."""
@@ -214,6 +219,6 @@ async def enforce_timeouts(connections: Callable[[], Collection[TimedConnection]
         current = list(connections())
         known = {each: known.get(each) or Deadlines(config, now_s - every_s) for each in current}
         for each, deadlines in known.items():
-            overdue = deadlines.overdue(each.look(), now_s)
-            if overdue is not None:
-                each.end(overdue)
+            expired = deadlines.find_expired(each.get_activity(), now_s)
+            if expired is not None:
+                each.end(expired)

@@ -41,7 +41,7 @@ class Listeners:
         self._handler = handler
         self._nursery = nursery
         self._log = log
-        self._book = PortAssignments(config.broker_ports, config.share_ports)
+        self._assignments = PortAssignments(config.broker_ports, config.share_ports)
         self._hosts: list[str] = []
 
     async def open_bootstrap(self) -> None:
@@ -89,19 +89,19 @@ class Listeners:
 
         Returns: None, and logs an error, if the option ``broker-ports`` leaves no port for the broker.
         """
-        if node_id in self._book.assigned:
-            return self._book.assigned[node_id]
+        if node_id in self._assignments.assigned:
+            return self._assignments.assigned[node_id]
         taken: list[int] = []
         while True:
             try:
-                port = self._book.assign(node_id, taken)
+                port = self._assignments.assign(node_id, taken)
                 self._serve(node_id, self._listen(self._hosts, port, f"broker-ports: {port}"))
             except NoPortLeft as none_left:
                 self._log.error("broker-port-missing", every_s=60, per=node_id, node=node_id, reason=none_left)
                 return None
             except ConfigError as wrong:
                 self._log.error("broker-port-taken", node=node_id, port=port, reason=wrong)
-                del self._book.assigned[node_id]
+                del self._assignments.assigned[node_id]
                 taken.append(port)
             else:
                 self._log.info("listening", node=node_id, port=port)
@@ -114,10 +114,10 @@ class Listeners:
             appear later, ``open_for`` only logs these errors.
         """
         for node_id in sorted(node_ids):
-            if node_id in self._book.assigned:
+            if node_id in self._assignments.assigned:
                 continue
             try:
-                port = self._book.assign(node_id)
+                port = self._assignments.assign(node_id)
             except NoPortLeft as none_left:
                 raise ConfigError(f"broker-ports: {none_left}") from none_left
             self._serve(node_id, self._listen(self._hosts, port, f"broker-ports: {port}, of broker {node_id}"))

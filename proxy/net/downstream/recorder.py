@@ -36,25 +36,25 @@ class ConnectionRecorder:
     which completes it when the response has been sent.
     """
 
-    def __init__(self, who: ConnectionInfo, services: Services, topology: Callable[[], Topology]) -> None:
+    def __init__(self, connection: ConnectionInfo, services: Services, topology: Callable[[], Topology]) -> None:
         """Create the recorder.
 
         Args:
-            who:      the labels of the connection; ``observe`` keeps its topology and client id up to date.
+            connection:      the labels of the connection; ``observe`` keeps its topology and client id up to date.
             topology: returns the present topology, as the client's principal may see it.
         """
-        self._who = who
+        self._connection = connection
         self._services = services
         self._topology = topology
         self.exchanges = ExchangeRecords(self.observe)
 
     def observe(self, record: Record) -> None:
-        self._who.topology = self._topology()
+        self._connection.topology = self._topology()
         if isinstance(record, ExchangeRecord | ClientRecord):
-            self._who.client_id = record.client_id
-        self._services.observers.observe(self._who, record)
+            self._connection.client_id = record.client_id
+        self._services.observers.observe(self._connection, record)
         if isinstance(record, FetchRecord):
-            count_fetch(self._services.traffic, record, self._who.topology, self._services.reading.rack)
+            count_fetch(self._services.traffic, record, self._connection.topology, self._services.fetch_config.rack)
         if isinstance(record, DamageRecord):
             self._services.log.warning(
                 "records-damaged",
@@ -71,14 +71,14 @@ class ConnectionRecorder:
         elif isinstance(record, StalledFetchRecord):
             self._services.log.warning("fetch-stalled", **attrs.asdict(record))
 
-    def converted(self, chunks: Chunks, cpu_s: float) -> None:
+    def record_conversion(self, chunks: Chunks, cpu_s: float) -> None:
         """Record a down-conversion of one partition's records whose last chunk has just been produced for sending.
 
         Emits a ``ConversionRecord``, and adds it to the counters and to the record of the client fetch. *chunks*
         must be a ``DownConversion``; *cpu_s* is the CPU time in seconds of producing its chunks.
         """
         assert isinstance(chunks, DownConversion)
-        counts, told = chunks.counts, self._services.counts
+        counts, totals = chunks.counts, self._services.counts
         record = ConversionRecord(
             chunks.magic,
             counts.messages,
@@ -87,8 +87,8 @@ class ConnectionRecorder:
             counts.padding_bytes,
             counts.cpu_us + round(cpu_s * 1e6),
         )
-        told["converted_records"] += record.records
-        told["converted_bytes"] += record.in_bytes
-        told["padding_bytes"] += record.padding_bytes
+        totals["converted_records"] += record.records
+        totals["converted_bytes"] += record.in_bytes
+        totals["padding_bytes"] += record.padding_bytes
         self.observe(record)
-        self.exchanges.converted(record)
+        self.exchanges.add_conversion(record)

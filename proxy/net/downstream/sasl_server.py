@@ -14,11 +14,11 @@ from proxy.errors import ClientProtocolError, ConfigError, MalformedFrame
 from proxy.net.io.files import WatchedFiles
 from proxy.net.io.logs import Log
 from proxy.net.io.sockets import FrameSocket
-from proxy.sasl.logins import plain_user
+from proxy.sasl.logins import decode_plain
 from proxy.sasl.scram import HASHES, ScramServer
 from proxy.sasl.users import Users
 from proxy.wire import api_versions, sasl
-from proxy.wire.apis import ApiKey, passes
+from proxy.wire.apis import ApiKey, is_accepted
 from proxy.wire.headers import RequestHeader, read_request_header
 
 __all__ = ["AuthenticatedClient", "AuthenticationFailed", "authenticate", "watch_users"]
@@ -85,17 +85,17 @@ async def authenticate(
         malformed or not allowed, the client closed the connection, or the login took over 30 s; BrokerUnavailable,
         BrokerProtocolError: *versions* raised it.
     """
-    client.limit(_MOST_BYTES)
+    client.set_limit(_MOST_BYTES)
     try:
         with trio.fail_after(_LOGIN_S):
-            admitted = await _SaslServer(client, users, versions).admitted()
+            admitted = await _SaslServer(client, users, versions).run_login()
     except trio.TooSlowError:
         raise ClientProtocolError(f"it has not logged in within {_LOGIN_S:g} s") from None
     except MalformedFrame as wrong:
         raise ClientProtocolError(f"malformed login: {wrong}") from wrong
     except OSError as gone:
         raise ClientProtocolError("it went away without a login") from gone
-    client.limit(limit_bytes)
+    client.set_limit(limit_bytes)
     return admitted
 
 
@@ -110,22 +110,24 @@ class _SaslServer:
         self._scram: ScramServer | None = None
         self._user = ""
 
-    async def admitted(self) -> AuthenticatedClient:
+    async def run_login(self) -> AuthenticatedClient:
         while frames := await self._client.receive():
             while frames:
-                if await self._is_last(frames.pop(0)):
+                if await self._handle_frame(frames.pop(0)):
                     return AuthenticatedClient(f"user:{self._user}", frames)
         raise ClientProtocolError("it went away without a login")
 
-    async def _is_last(self, frame: memoryview) -> bool:
+    async def _handle_frame(self, frame: memoryview) -> bool:
         if self._takes_tokens:
-            return await self._token(frame)
+            return await self._handle_token(frame)
         header, _ = read_request_header(frame)
         key, version = header.api_key, header.api_version
         if key == ApiKey.API_VERSIONS:
-            known = passes(key, version)
-            await self._say(
-                await self._versions(frame) if known else api_versions.unsupported(header.correlation_id)
+            known = is_accepted(key, version)
+            await self._send(
+                await self._versions(frame)
+                if known
+                else api_versions.unsupported_version_response(header.correlation_id)
             )
         elif key == ApiKey.SASL_HANDSHAKE and version in (0, 1):
             await self._handshake(header, frame)
@@ -138,7 +140,7 @@ class _SaslServer:
     async def _handshake(self, header: RequestHeader, frame: memoryview) -> None:
         mechanism, offered = str(sasl.read_request(header, frame).mechanism), self._users.mechanisms
         is_accepted = mechanism in offered
-        await self._say(sasl.handshake(header, offered, is_accepted=is_accepted))
+        await self._send(sasl.handshake_response(header, offered, is_accepted=is_accepted))
         if not is_accepted:
             raise ClientProtocolError(f"it asks for {mechanism[:40]!r}, and there is {', '.join(offered)}")
         self._mechanism, self._takes_tokens = mechanism, header.api_version == 0
@@ -146,34 +148,34 @@ class _SaslServer:
 
     async def _authenticate(self, header: RequestHeader, frame: memoryview) -> bool:
         try:
-            answer, is_last = await self._judged(bytes(sasl.read_request(header, frame).auth_bytes))
+            answer, is_last = await self._check_message(bytes(sasl.read_request(header, frame).auth_bytes))
         except AuthenticationFailed as refused:
             why = "Authentication failed: invalid credentials"
-            await self._say(sasl.refused(header, ErrorCode.sasl_authentication_failed, why))
+            await self._send(sasl.error_response(header, ErrorCode.sasl_authentication_failed, why))
             raise refused
-        await self._say(sasl.authenticated(header, answer))
+        await self._send(sasl.authenticate_response(header, answer))
         return is_last
 
-    async def _token(self, frame: memoryview) -> bool:
-        answer, is_last = await self._judged(bytes(frame))
-        await self._say(_SIZE.pack(len(answer)) + answer)
+    async def _handle_token(self, frame: memoryview) -> bool:
+        answer, is_last = await self._check_message(bytes(frame))
+        await self._send(_SIZE.pack(len(answer)) + answer)
         return is_last
 
-    async def _judged(self, message: bytes) -> tuple[bytes, bool]:
+    async def _check_message(self, message: bytes) -> tuple[bytes, bool]:
         """Return the response to a SASL message, and whether the login is complete.
 
         Raises: AuthenticationFailed: after a delay, so that guessing passwords takes time.
         """
         if self._mechanism not in HASHES:
-            self._user, login = plain_user(message)
-            is_right = await trio.to_thread.run_sync(self._users.knows, self._user, login.password)
+            self._user, login = decode_plain(message)
+            is_right = await trio.to_thread.run_sync(self._users.is_password_right, self._user, login.password)
             answer: bytes | None = b"" if is_right else None
         elif self._scram is None:
             self._scram = ScramServer(self._mechanism, secrets.token_urlsafe(_NONCE_BYTES))
-            self._user = self._scram.user(message)
-            return self._scram.challenge(self._users.of(self._user, self._mechanism)), False
+            self._user = self._scram.read_user(message)
+            return self._scram.make_challenge(self._users.keys_of(self._user, self._mechanism)), False
         else:
-            answer = self._scram.signature(message)
+            answer = self._scram.verify_proof(message)
             if (self._user, self._mechanism) not in self._users.keys:
                 answer = None
         if answer is None:
@@ -181,5 +183,5 @@ class _SaslServer:
             raise AuthenticationFailed(f"{self._mechanism} with a wrong name or password")
         return answer, True
 
-    async def _say(self, framed: bytes) -> None:
+    async def _send(self, framed: bytes) -> None:
         await self._client.send([framed])

@@ -60,7 +60,7 @@ class Verifier:
         self.access = access
         self._is_busy = False
 
-    def picks(self) -> bool:
+    def is_due(self) -> bool:
         """Return whether to verify the next response: at random, by the configured rate, and only one at a time."""
         return not self._is_busy and random.random() < self._rate
 
@@ -98,19 +98,19 @@ class Verifier:
         until_s = trio.current_time() + _TIMEOUT_S
         while sampled:
             with trio.fail_at(until_s):
-                version, response = await self._asked(sampled, committed=committed)
+                version, response = await self._fetch_directly(sampled, committed=committed)
             is_last = trio.current_time() + 2 * _AGAIN_S > until_s
             again = []
             for each in compare(sampled, version, response, committed=committed):
                 if each.equal is False and not each.direct_bytes and not is_last:
                     again.append(each.sample)
                 else:
-                    self._tell(each)
+                    self._report(each)
             sampled = again
             if sampled:
                 await trio.sleep(_AGAIN_S)
 
-    async def _asked(self, sampled: Sequence[Sample], *, committed: bool) -> tuple[int, FetchResponse]:
+    async def _fetch_directly(self, sampled: Sequence[Sample], *, committed: bool) -> tuple[int, FetchResponse]:
         address = self._address_of(self._node_id)
         async with dial(
             address, client_id=_CLIENT_ID, connect_timeout_s=_TIMEOUT_S, access=self.access
@@ -126,7 +126,7 @@ class Verifier:
             raise BrokerUnavailable(f"{address} closed the connection")
         return version, read_response(version, frames[0])
 
-    def _tell(self, compared: Compared) -> None:
+    def _report(self, compared: Compared) -> None:
         sample = compared.sample
         where = {
             "node": self._node_id,

@@ -42,7 +42,7 @@ class WatchedFiles(Generic[T]):
         self._paths = [path for path in paths if path is not None]
         self._load = load
         self._log = log
-        self._seen = self._look()
+        self._seen = self._identify_all()
         self.value = load()
 
     async def run(self) -> None:
@@ -56,7 +56,7 @@ class WatchedFiles(Generic[T]):
 
         It blocks on the disk: call it in a thread. A ConfigError is logged, and ``value`` stays.
         """
-        seen = self._look()
+        seen = self._identify_all()
         if seen == self._seen:
             return
         self._seen = seen
@@ -71,7 +71,7 @@ class WatchedFiles(Generic[T]):
             if self._log is not None:
                 self._log.info("credentials-reloaded", what=self._what)
 
-    def _look(self) -> list[tuple[int, ...] | None]:
+    def _identify_all(self) -> list[tuple[int, ...] | None]:
         return [_identity(path) for path in self._paths]
 
 

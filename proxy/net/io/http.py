@@ -152,7 +152,7 @@ class HttpServer:
             scope.cancel()
 
     async def _serve(self, socket: trio.SocketStream) -> None:
-        stream = self._secured(socket)
+        stream = self._wrap_in_tls(socket)
         if stream is None:
             await socket.aclose()
             return
@@ -165,7 +165,7 @@ class HttpServer:
             try:
                 if isinstance(stream, trio.SSLStream):
                     await stream.do_handshake()
-                await self._converse(stream, scope, str(socket.socket.getpeername()[0]))
+                await self._serve_requests(stream, scope, str(socket.socket.getpeername()[0]))
             except (trio.BrokenResourceError, trio.ClosedResourceError, OSError) as broken:
                 # A client that rejects the certificate sends a TLS alert, and no request.
                 write = self.log.warning if isinstance(broken.__cause__, ssl.SSLError) else self.log.debug
@@ -178,7 +178,7 @@ class HttpServer:
                 with trio.move_on_after(_CLOSING_S, shield=True):
                     await stream.aclose()
 
-    def _secured(self, socket: trio.SocketStream) -> Stream | None:
+    def _wrap_in_tls(self, socket: trio.SocketStream) -> Stream | None:
         if self.tls is None:
             return socket
         context = self.tls()
@@ -186,7 +186,7 @@ class HttpServer:
             return None
         return trio.SSLStream(socket, context, server_side=True, https_compatible=True)
 
-    async def _converse(self, stream: Stream, scope: trio.CancelScope, peer: str) -> None:
+    async def _serve_requests(self, stream: Stream, scope: trio.CancelScope, peer: str) -> None:
         http = h11.Connection(h11.SERVER, max_incomplete_event_size=self.limits.head_bytes)
         while True:
             request = await self._receive(http, stream, scope, peer)
@@ -223,7 +223,7 @@ class HttpServer:
                     if len(body) > self.limits.body_bytes:
                         return text_response(413, f"the body has more than {self.limits.body_bytes} bytes")
                 elif isinstance(event, h11.EndOfMessage) and head is not None:
-                    return _request(head, bytes(body), peer)
+                    return _parse_request(head, bytes(body), peer)
                 else:
                     return None
         except h11.RemoteProtocolError as wrong:
@@ -245,7 +245,7 @@ class HttpServer:
             self._open[scope] = None
 
 
-def _request(head: h11.Request, body: bytes, peer: str) -> HttpRequest | HttpResponse:
+def _parse_request(head: h11.Request, body: bytes, peer: str) -> HttpRequest | HttpResponse:
     fields = {bytes(name): value.decode("latin-1") for name, value in head.headers}
     given = fields.get(b"host", "")
     host = _HOST.fullmatch(given)

@@ -70,7 +70,7 @@ class Log:
         With *every_s*, it is logged at most once in that many seconds for each value of *per*; the next line counts
         the others in ``suppressed=``.
         """
-        self._tell("debug", event, every_s, per, fields)
+        self._log_event("debug", event, every_s, per, fields)
 
     def info(self, event: str, /, *, every_s: float = 0, per: object = None, **fields: object) -> None:
         """Log *event* with *fields* at info level, for normal operation.
@@ -78,7 +78,7 @@ class Log:
         With *every_s*, it is logged at most once in that many seconds for each value of *per*; the next line counts
         the others in ``suppressed=``.
         """
-        self._tell("info", event, every_s, per, fields)
+        self._log_event("info", event, every_s, per, fields)
 
     def warning(self, event: str, /, *, every_s: float = 0, per: object = None, **fields: object) -> None:
         """Log *event* with *fields* at warning level, for an error of a client, a broker or the environment.
@@ -86,7 +86,7 @@ class Log:
         With *every_s*, it is logged at most once in that many seconds for each value of *per*; the next line counts
         the others in ``suppressed=``.
         """
-        self._tell("warning", event, every_s, per, fields)
+        self._log_event("warning", event, every_s, per, fields)
 
     def error(self, event: str, /, *, every_s: float = 0, per: object = None, **fields: object) -> None:
         """Log *event* with *fields* at error level, for a bug in Sidefetch or a failure that needs an operator.
@@ -94,29 +94,31 @@ class Log:
         With *every_s*, it is logged at most once in that many seconds for each value of *per*; the next line counts
         the others in ``suppressed=``.
         """
-        self._tell("error", event, every_s, per, fields)
+        self._log_event("error", event, every_s, per, fields)
 
-    def _tell(self, level: Level, event: str, every_s: float, per: object, fields: Mapping[str, object]) -> None:
+    def _log_event(
+        self, level: Level, event: str, every_s: float, per: object, fields: Mapping[str, object]
+    ) -> None:
         is_watched = self.watch is not None and level != "debug"
         is_written = _ORDER[level] >= _ORDER[self.level]
         if not is_watched and not is_written:
             return
         try:
-            shown = {name: _shown(name, value) for name, value in fields.items()}
+            shown = {name: _format_value(name, value) for name, value in fields.items()}
             if self.watch is not None and is_watched:
                 self.watch(level, event, shown)
             if not is_written:
                 return
-            suppressed = self._due(event, every_s, per) if every_s > 0 else 0
+            suppressed = self._take_suppressed(event, every_s, per) if every_s > 0 else 0
             if suppressed is None:
                 return
             if suppressed:
                 shown["suppressed"] = suppressed
-            self._write(self._line(level, event, shown))
+            self._write(self._format_line(level, event, shown))
         except Exception:  # a failure of the log must not stop the program
             self._dropped += 1
 
-    def _due(self, event: str, every_s: float, per: object) -> int | None:
+    def _take_suppressed(self, event: str, every_s: float, per: object) -> int | None:
         """Return the number of events suppressed since the last line of this event and *per*, to write a line now.
 
         Returns: None if this event is suppressed, too.
@@ -132,25 +134,25 @@ class Log:
         self._repeats[key] = _Repeat(now_s)
         return repeat.suppressed if repeat is not None else 0
 
-    def _line(self, level: Level, event: str, fields: Mapping[str, Scalar]) -> str:
+    def _format_line(self, level: Level, event: str, fields: Mapping[str, Scalar]) -> str:
         at = datetime.fromtimestamp(self.wall_s(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         if self.format == "json":
             head = {"at": at, "level": level, "event": event}  # come first, and win over fields of those names
             return json.dumps({**head, **fields, **head}, separators=(",", ":")) + "\n"
-        return " ".join([at, level, event, *(f"{name}={_quoted(value)}" for name, value in fields.items())]) + "\n"
+        return " ".join([at, level, event, *(f"{name}={_quote(value)}" for name, value in fields.items())]) + "\n"
 
     def _write(self, line: str) -> None:
-        if not _would_take(self.stream):
+        if not _can_write(self.stream):
             self._dropped += 1
             return
         if self._dropped:
             dropped, self._dropped = self._dropped, 0
-            line = self._line("warning", "log-lines-dropped", {"count": dropped}) + line
+            line = self._format_line("warning", "log-lines-dropped", {"count": dropped}) + line
         self.stream.write(line)
         self.stream.flush()
 
 
-def _would_take(stream: TextIO) -> bool:
+def _can_write(stream: TextIO) -> bool:
     """Return whether *stream* accepts a line without waiting; a stream without a file descriptor always does."""
     try:
         descriptor = stream.fileno()
@@ -161,7 +163,7 @@ def _would_take(stream: TextIO) -> bool:
     return bool(poll.poll(0))
 
 
-def _shown(name: str, value: object) -> Scalar:
+def _format_value(name: str, value: object) -> Scalar:
     if _SECRET.search(name):
         return "***"
     match value:
@@ -180,7 +182,7 @@ def _shown(name: str, value: object) -> Scalar:
     return text
 
 
-def _quoted(value: Scalar) -> str:
+def _quote(value: Scalar) -> str:
     if isinstance(value, str):
         return value if _PLAIN.fullmatch(value) else json.dumps(value, ensure_ascii=not value.isprintable())
     return json.dumps(value)

@@ -43,8 +43,8 @@ class Budget:
     granted in order of arrival, so that none starves. A claim that is larger than the limit is granted when nothing
     else is claimed.
 
-    While a frame waits, the budget reclaims memory from holders that can fetch their data again (``holding``),
-    oldest first, the next one after the previous one has called ``released``.
+    While a frame waits, the budget reclaims memory from holders that can fetch their data again
+    (``register_holder``), oldest first, the next one after the previous one has called ``remove_holder``.
 
     Frames from clients have a separate budget: a response must never wait for a request that waits for a response.
     A budget can be used in one trio run only.
@@ -68,8 +68,8 @@ class Budget:
         self._log = log
         self._waiters: deque[_Waiter] = deque()
         self._holders: dict[Hashable, _Holder] = {}
-        self._asked: Hashable | None = None
-        """The holder that was asked to drop its memory and has not called ``released`` yet; None without one."""
+        self._dropping: Hashable | None = None
+        """The holder that must drop its memory and has not called ``remove_holder`` yet; None without one."""
         self._token: trio.lowlevel.TrioToken | None = None
 
     @property
@@ -99,35 +99,35 @@ class Budget:
         try:
             buffer = allocate()
         except BaseException:
-            self._give_back(size_bytes)
+            self._release(size_bytes)
             raise
-        weakref.finalize(buffer, self._give_back, size_bytes).atexit = False
+        weakref.finalize(buffer, self._release, size_bytes).atexit = False
 
-    def holding(self, key: Hashable, since_s: float, drop: Callable[[], None]) -> None:
+    def register_holder(self, key: Hashable, since_s: float, drop: Callable[[], None]) -> None:
         """Register that *key* holds memory which the budget may reclaim while a frame waits.
 
         Args:
             key:     identifies the holder; a further call for the same key replaces the values.
             since_s: when the oldest part of the memory was filled, on trio's clock; the oldest holder is the first
                 to lose its memory.
-            drop:    frees the memory, now or soon, after which ``released`` must be called. The budget calls it at
-                most once, at any time and from any task; it must neither wait nor raise.
+            drop:    frees the memory, now or soon, after which ``remove_holder`` must be called. The budget calls
+                it at most once, at any time and from any task; it must neither wait nor raise.
         """
         self._holders[key] = _Holder(since_s, drop)
-        self._soon()
+        self._schedule_grants()
 
-    def released(self, key: Hashable) -> None:
+    def remove_holder(self, key: Hashable) -> None:
         """Remove the holder *key*, which has no memory to reclaim any more; unknown keys are ignored.
 
         If the budget has called its *drop*, the budget then goes on with the waiting frames.
         """
         self._holders.pop(key, None)
-        if self._asked == key:
-            self._asked = None
-            self._soon()
+        if self._dropping == key:
+            self._dropping = None
+            self._schedule_grants()
 
     async def _claim(self, size_bytes: int) -> None:
-        if not self._waiters and self._fits(size_bytes):
+        if not self._waiters and self._has_room(size_bytes):
             self.claimed_bytes += size_bytes
             return
         waiter = _Waiter(size_bytes)
@@ -145,42 +145,42 @@ class Budget:
             remedy="raise the limit, or configure clients to fetch fewer bytes at once",
         )
         try:
-            self._hand_out()
+            self._grant_claims()
             await waiter.granted.wait()
         except BaseException:
             if waiter.granted.is_set():
                 self.claimed_bytes -= size_bytes
             else:
                 self._waiters.remove(waiter)
-            self._hand_out()
+            self._grant_claims()
             raise
 
-    def _fits(self, size_bytes: int) -> bool:
+    def _has_room(self, size_bytes: int) -> bool:
         return self.claimed_bytes == 0 or self.claimed_bytes + size_bytes <= self.limit_bytes
 
-    def _hand_out(self) -> None:
+    def _grant_claims(self) -> None:
         while self._waiters:
             first = self._waiters[0]
-            if self._fits(first.size_bytes):
+            if self._has_room(first.size_bytes):
                 self._waiters.popleft()
                 self.claimed_bytes += first.size_bytes
                 first.granted.set()
-            elif self._asked is None and self._holders:
-                self._asked = oldest = min(self._holders, key=lambda key: self._holders[key].since_s)
+            elif self._dropping is None and self._holders:
+                self._dropping = oldest = min(self._holders, key=lambda key: self._holders[key].since_s)
                 self._holders.pop(oldest).drop()
             else:
                 return
 
-    def _give_back(self, size_bytes: int) -> None:
+    def _release(self, size_bytes: int) -> None:
         self.claimed_bytes -= size_bytes
-        self._soon()
+        self._schedule_grants()
 
-    def _soon(self) -> None:
-        """Have ``_hand_out`` called soon in trio's loop, if a frame waits.
+    def _schedule_grants(self) -> None:
+        """Have ``_grant_claims`` called soon in trio's loop, if a frame waits.
 
         The last view of a buffer may be dropped anywhere, also by the garbage collector: within trio's own code,
         where no task may be woken, or in another thread.
         """
         if self._waiters and self._token is not None:
             with suppress(trio.RunFinishedError):
-                self._token.run_sync_soon(self._hand_out, idempotent=True)
+                self._token.run_sync_soon(self._grant_claims, idempotent=True)

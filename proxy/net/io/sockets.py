@@ -24,7 +24,7 @@ _PIECES_A_CALL: Final = 256
 """The maximum number of buffers of one sendmsg call; Linux accepts up to 1,024."""
 _TURNS: Final = 16
 """The number of receives that may succeed in a row before other tasks run."""
-_MAKING_S: Final = 0.0005
+_COMPUTE_S: Final = 0.0005
 """The time in seconds for which chunks are produced in a row before other tasks run."""
 _LOW_WATER_BYTES: Final = 1024 * 1024
 """The bytes of a large frame that must have arrived before the task wakes up, or the rest of the frame if that is
@@ -68,14 +68,14 @@ class FrameSocket:
         except OSError:
             self._socket.close()
             raise
-        self.certified: str | None = stream.principal if isinstance(stream, TlsSocket) else None
+        self.principal: str | None = stream.principal if isinstance(stream, TlsSocket) else None
         """The principal of the peer's certificate; None without one."""
-        _keep_alive(self._socket)
+        _enable_keep_alive(self._socket)
         self._frames = FrameReader(max_frame_bytes)
         self._budget = budget
         self.on_large_frame: Callable[[], None] = _do_nothing
         """Called after the size field of a frame that claims memory has arrived, before the claim."""
-        self.on_room: Callable[[float], None] = _ignore
+        self.on_memory_claimed: Callable[[float], None] = _ignore
         """Called with the seconds for which a frame waited for memory."""
         self.stall_s = math.inf
         """The longest time without a byte in the middle of a frame; after it ``receive`` raises TimeoutError."""
@@ -99,9 +99,9 @@ class FrameSocket:
     ) -> None:
         self.close()
 
-    def limit(self, max_frame_bytes: int) -> None:
+    def set_limit(self, max_frame_bytes: int) -> None:
         """Set the maximum size of further frames; ``receive`` raises FrameTooLarge for a larger one."""
-        self._frames.limit(max_frame_bytes)
+        self._frames.set_limit(max_frame_bytes)
 
     def close(self) -> None:
         """Close the connection at once, and free its buffers; no effect if it is closed already.
@@ -125,10 +125,10 @@ class FrameSocket:
         """
         is_silent = False
         while True:
-            if self._frames.needs:
+            if self._frames.needed_bytes:
                 self.on_large_frame()
-                await self._make_room()
-            space = self._frames.space()
+                await self._allocate()
+            space = self._frames.get_space()
             try:
                 size = self._socket.recv_into(space)
             except BlockingIOError:
@@ -138,7 +138,7 @@ class FrameSocket:
                 self._set_low_water(len(space) if self._frames.is_in_large else 1)
                 # The bytes that have arrived meanwhile may be fewer than the low-water mark, hence one more
                 # attempt.
-                is_silent = not await self._readable()
+                is_silent = not await self._wait_readable()
                 continue
             is_silent = False
             if size == 0:
@@ -147,12 +147,12 @@ class FrameSocket:
             if self._turns >= _TURNS:
                 self._turns = 0
                 await trio.lowlevel.checkpoint()
-            frames = self._frames.received(size)
+            frames = self._frames.process_received(size)
             if frames:
                 self.received_frames += len(frames)
                 return frames
 
-    async def _readable(self) -> bool:
+    async def _wait_readable(self) -> bool:
         """Return True once bytes can be received, and False if ``stall_s`` has passed in the middle of a frame."""
         self.is_listening = True
         try:
@@ -176,22 +176,22 @@ class FrameSocket:
             self._low_water = low
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low)
 
-    async def _make_room(self) -> None:
+    async def _allocate(self) -> None:
         if self._budget is None:
-            self._frames.grant()
+            self._frames.allocate()
             return
         began_s = trio.current_time()
-        await self._budget.admit(self._frames.needs, self._frames.grant)
-        self.on_room(trio.current_time() - began_s)
+        await self._budget.admit(self._frames.needed_bytes, self._frames.allocate)
+        self.on_memory_claimed(trio.current_time() - began_s)
         if self._budget.is_short:
             self._frames.drop_spares()
         else:
-            self._budget.holding(self, -math.inf, self._drop_spares)
+            self._budget.register_holder(self, -math.inf, self._drop_spares)
 
     def _drop_spares(self) -> None:
         self._frames.drop_spares()
         if self._budget is not None:
-            self._budget.released(self)
+            self._budget.remove_holder(self)
 
     def try_send(self, pieces: Sequence[bytes | memoryview]) -> int:
         """Send as many bytes of *pieces* as the socket accepts at once, and return their number, which may be 0.
@@ -235,21 +235,21 @@ class Outbox:
     def __init__(
         self,
         connection: FrameSocket,
-        on_made: Callable[[Chunks, float], None] | None = None,
+        on_computed: Callable[[Chunks, float], None] | None = None,
         workers: trio.CapacityLimiter | None = None,
     ) -> None:
         """Create an empty queue.
 
         Args:
-            on_made: called when the last chunk of a ``Chunks`` has been computed, with this ``Chunks`` and the CPU
-                seconds that its chunks took.
-            workers: limits the number of threads that compute chunks.
+            on_computed: called when the last chunk of a ``Chunks`` has been computed, with this ``Chunks`` and the
+                CPU seconds that its chunks took.
+            workers:     limits the number of threads that compute chunks.
         """
         self._workers = workers
         self._connection = connection
-        self._on_made = on_made
+        self._on_computed = on_computed
         self._pieces: deque[memoryview | Chunks | _ResponseEnd] = deque()
-        self._cpu_s = self._making_s = 0.0
+        self._cpu_s = self._computing_s = 0.0
         self._filled = trio.Event()
         self._drained = trio.Event()
 
@@ -269,10 +269,10 @@ class Outbox:
             self._pieces.append(_ResponseEnd(on_sent))
         if idle:
             while self._send_what_fits() and self._pieces:
-                chunks = self._to_make()
+                chunks = self._first_chunks()
                 if len(chunks) > QUICK_BYTES:
                     break
-                self._made(*_timed(chunks))
+                self._add_chunk(*_compute_chunk(chunks))
             if self._pieces:
                 self._drained = trio.Event()
                 self._filled.set()
@@ -301,16 +301,16 @@ class Outbox:
             if not self._send_what_fits():
                 await self._connection.wait_writable()
             elif self._pieces:
-                chunks, began_s = self._to_make(), trio.current_time()
+                chunks, began_s = self._first_chunks(), trio.current_time()
                 if chunks.is_quick:
                     if began_s >= turn_ends_s:
                         await trio.lowlevel.checkpoint()
-                        turn_ends_s = trio.current_time() + _MAKING_S
-                    made = _timed(chunks)
+                        turn_ends_s = trio.current_time() + _COMPUTE_S
+                    made = _compute_chunk(chunks)
                 else:
-                    made = await trio.to_thread.run_sync(_timed, chunks, limiter=self._workers)
-                self._making_s += trio.current_time() - began_s
-                self._made(*made)
+                    made = await trio.to_thread.run_sync(_compute_chunk, chunks, limiter=self._workers)
+                self._computing_s += trio.current_time() - began_s
+                self._add_chunk(*made)
         self._drained.set()
 
     @property
@@ -318,7 +318,7 @@ class Outbox:
         """Whether nothing is queued: the socket has accepted all bytes."""
         return not self._pieces
 
-    async def drained(self) -> None:
+    async def wait_until_empty(self) -> None:
         """Wait until the queue is empty: until ``pump``, in another task, has sent everything."""
         if self._pieces:
             await self._drained.wait()
@@ -332,10 +332,10 @@ class Outbox:
             first = self._pieces[0]
             if isinstance(first, _ResponseEnd):
                 self._pieces.popleft()
-                first.on_sent(self._making_s)
-                self._making_s = 0.0
+                first.on_sent(self._computing_s)
+                self._computing_s = 0.0
                 continue
-            some = self._taken_made()
+            some = self._take_buffers()
             if not some:
                 break
             while some:
@@ -343,10 +343,10 @@ class Outbox:
                 if not sent:
                     self._pieces.extendleft(reversed(some))
                     return False
-                some = _behind(sent, some)
+                some = _rest_after(sent, some)
         return True
 
-    def _taken_made(self) -> list[memoryview]:
+    def _take_buffers(self) -> list[memoryview]:
         """Remove and return the first buffers, up to the next ``Chunks`` or response boundary."""
         some: list[memoryview] = []
         while self._pieces and len(some) < _PIECES_A_CALL:
@@ -357,13 +357,13 @@ class Outbox:
             some.append(piece)
         return some
 
-    def _to_make(self) -> Chunks:
+    def _first_chunks(self) -> Chunks:
         """Return the ``Chunks`` at the head of the queue; all buffers before it must be sent."""
         chunks = self._pieces[0]
         assert not isinstance(chunks, memoryview | _ResponseEnd)
         return chunks
 
-    def _made(self, chunk: bytes | bytearray | memoryview | None, cpu_s: float) -> None:
+    def _add_chunk(self, chunk: bytes | bytearray | memoryview | None, cpu_s: float) -> None:
         """Put *chunk* of the first ``Chunks`` in front of the queue; None: remove this ``Chunks``, which has ended.
 
         *cpu_s* is the CPU time in seconds for this chunk.
@@ -372,14 +372,14 @@ class Outbox:
         if chunk is not None:
             self._pieces.appendleft(memoryview(chunk))
             return
-        chunks = self._to_make()
+        chunks = self._first_chunks()
         self._pieces.popleft()
-        if self._on_made is not None:
-            self._on_made(chunks, self._cpu_s)
+        if self._on_computed is not None:
+            self._on_computed(chunks, self._cpu_s)
         self._cpu_s = 0.0
 
 
-def _behind(sent: int, pieces: list[memoryview]) -> list[memoryview]:
+def _rest_after(sent: int, pieces: list[memoryview]) -> list[memoryview]:
     """Return the rest of *pieces* after their first *sent* bytes."""
     for index, piece in enumerate(pieces):
         if sent < len(piece):
@@ -388,7 +388,7 @@ def _behind(sent: int, pieces: list[memoryview]) -> list[memoryview]:
     return []
 
 
-def _timed(chunks: Chunks) -> tuple[bytes | bytearray | memoryview | None, float]:
+def _compute_chunk(chunks: Chunks) -> tuple[bytes | bytearray | memoryview | None, float]:
     """Compute the next chunk; return it, or None after the last, and the CPU time in seconds that it took."""
     began_s = time.thread_time()
     return chunks.next_chunk(), time.thread_time() - began_s
@@ -402,7 +402,7 @@ def _ignore(_: float) -> None:
     pass
 
 
-def _keep_alive(connected: socket.socket | TlsSocket) -> None:
+def _enable_keep_alive(connected: socket.socket | TlsSocket) -> None:
     """Enable TCP keep-alive: a host that vanished before its response would otherwise go unnoticed."""
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _KEEP_ALIVE.items():

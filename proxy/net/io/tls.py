@@ -97,7 +97,7 @@ class TlsSocket:
         """
         sent = 0
         try:
-            for record in _records(pieces):
+            for record in _split_records(pieces):
                 sent += self._socket.send(record)
                 if sent >= _TURN_BYTES:
                     break
@@ -112,7 +112,7 @@ class TlsSocket:
         self._socket.close()
 
 
-def _records(pieces: Sequence[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+def _split_records(pieces: Sequence[bytes | memoryview]) -> Iterator[bytes | memoryview]:
     """Yield the bytes of *pieces* in parts of 16 KiB, each a full TLS record; the last part may be smaller.
 
     Only parts that span several pieces are copied.
@@ -185,7 +185,7 @@ def context_trusting(option: str, ca: str | None) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=ca)
     except (OSError, ValueError) as wrong:
-        raise ConfigError(f"{option}: {ca}: {_why(wrong)}; accepted: a PEM file with certificates") from None
+        raise ConfigError(f"{option}: {ca}: {_reason_of(wrong)}; accepted: a PEM file with certificates") from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # many private CAs lack extensions that Python 3.13 requires
     return context
@@ -221,7 +221,7 @@ def _server_context(config: DownstreamSecurity) -> ssl.SSLContext:
             context.load_verify_locations(config.tls_client_ca)
         except (OSError, ValueError) as wrong:
             raise ConfigError(
-                f"listen-tls-client-ca: {config.tls_client_ca}: {_why(wrong)};"
+                f"listen-tls-client-ca: {config.tls_client_ca}: {_reason_of(wrong)};"
                 " accepted: a PEM file with certificates"
             ) from None
         context.verify_mode = ssl.CERT_REQUIRED
@@ -235,12 +235,12 @@ def _load_pair(context: ssl.SSLContext, side: str, cert: str, key: str, password
         context.load_cert_chain(cert, key, password)
     except (OSError, ValueError) as wrong:
         raise ConfigError(
-            f"{side}-tls-cert: {cert} with {side}-tls-key: {key}: {_why(wrong)}; accepted: a certificate in PEM,"
-            f" a file with its key, and {side}-tls-key-password-file if the key has a password"
+            f"{side}-tls-cert: {cert} with {side}-tls-key: {key}: {_reason_of(wrong)}; accepted: a certificate in"
+            f" PEM, a file with its key, and {side}-tls-key-password-file if the key has a password"
         ) from None
 
 
-def _why(wrong: Exception) -> str:
+def _reason_of(wrong: Exception) -> str:
     if isinstance(wrong, ssl.SSLError):
         named = (wrong.reason or str(wrong)).replace("_", " ").lower()
         return {"key values mismatch": "the key belongs to another certificate"}.get(named, named)
@@ -317,7 +317,7 @@ def broker_reason(error: OSError) -> str:
 def _principal(certificate: Any) -> str:
     """Return the subject of a certificate of ``getpeercert``, most specific part first: ``CN=a,O=b``."""
     pairs = [pair for part in reversed(certificate.get("subject", ())) for pair in part]
-    return ",".join(f"{_SHORT.get(name, name)}={_escaped(value)}" for name, value in pairs)
+    return ",".join(f"{_SHORT.get(name, name)}={_escape(value)}" for name, value in pairs)
 
 
 _SHORT: Final = {
@@ -330,5 +330,5 @@ _SHORT: Final = {
 }
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace(",", "\\,").replace("=", "\\=").replace("+", "\\+")

@@ -49,12 +49,16 @@ class AdminServer:
     """The HTTP server of the admin port: probes, metrics, the state as JSON, and the status page."""
 
     def __init__(
-        self, config: AdminConfig, state: Callable[[], ProbeState], facts: Callable[[], MetricsSnapshot], log: Log
+        self,
+        config: AdminConfig,
+        state: Callable[[], ProbeState],
+        snapshot: Callable[[], MetricsSnapshot],
+        log: Log,
     ) -> None:
-        """Create the server; *state* returns the values for probes, and *facts* those for all other paths."""
+        """Create the server; *state* returns the values for probes, and *snapshot* those for all other paths."""
         self._config = config
         self._state = state
-        self._facts = facts
+        self._snapshot = snapshot
         self._log = log
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -82,26 +86,32 @@ class AdminServer:
         if request.method not in ("GET", "HEAD"):
             return HttpResponse(405, b"only GET and HEAD\n", headers={"Allow": "GET, HEAD"})
         if request.path in PROBES:
-            no = failure_reason(request.path, self._state(), requires_broker=self._config.ready_requires_broker)
-            return text_response(503, no) if no else text_response(200, "yes")
+            failure = failure_reason(
+                request.path, self._state(), requires_broker=self._config.ready_requires_broker
+            )
+            return text_response(503, failure) if failure else text_response(200, "yes")
         if request.path == "/metrics":
-            return await self._metrics(request)
+            return await self._answer_metrics(request)
         if not self._config.open and not (is_loopback(request.peer) and is_loopback(request.host)):
             return text_response(403, "only for this host, as localhost: forward the port, or see --admin-open")
-        return json_response(document(self._facts())) if request.path == "/api/v1/state" else await self._page()
+        return (
+            json_response(document(self._snapshot()))
+            if request.path == "/api/v1/state"
+            else await self._answer_page()
+        )
 
-    async def _metrics(self, request: HttpRequest) -> HttpResponse:
+    async def _answer_metrics(self, request: HttpRequest) -> HttpResponse:
         # Prometheus' text is written by a library that takes megabytes; it is imported at the first scrape.
-        module = await trio.to_thread.run_sync(_exposition)
-        body, content_type = module.exposition(self._facts(), request.accept)
+        module = await trio.to_thread.run_sync(_import_exposition)
+        body, content_type = module.encode_metrics(self._snapshot(), request.accept)
         return HttpResponse(200, body, content_type)
 
-    async def _page(self) -> HttpResponse:
+    async def _answer_page(self) -> HttpResponse:
         page = await trio.to_thread.run_sync(read_page)
         return HttpResponse(200, page.html, "text/html; charset=utf-8", page.headers)
 
 
-def _exposition() -> ModuleType:
+def _import_exposition() -> ModuleType:
     from proxy.net.observability import exposition
 
     return exposition

@@ -92,9 +92,9 @@ class Backlog:
         with self._lock:
             has_overflown = any(loss.reason == _FULL for loss in self._losses)
             for loss in batch.losses:
-                self._tell(loss)
+                self._add_loss(loss)
             for line in batch.lines if has_overflown else ():
-                self._lose(line)
+                self._drop_line(line)
             if not has_overflown:
                 self._lines.extendleft(reversed(batch.lines))
                 self.size_bytes += sum(len(line.data) for line in batch.lines)
@@ -104,26 +104,28 @@ class Backlog:
         """Count and record *loss*: rows that were taken or written earlier, and that nobody can read any more."""
         with self._lock:
             self.lost_rows += loss.count
-            self._tell(loss)
+            self._add_loss(loss)
 
     def _make_room(self) -> None:
         while self.size_bytes > self._limit_bytes:
             line = self._lines.popleft()
             self.size_bytes -= len(line.data)
-            self._lose(line)
+            self._drop_line(line)
 
-    def _lose(self, line: LedgerLine) -> None:
+    def _drop_line(self, line: LedgerLine) -> None:
         self.lost_rows += 1
-        self._tell(Loss(self._proxy_id, _FULL, line.seq, line.seq))
+        self._add_loss(Loss(self._proxy_id, _FULL, line.seq, line.seq))
 
-    def _tell(self, loss: Loss) -> None:
+    def _add_loss(self, loss: Loss) -> None:
         """Add *loss* to the losses to write; merge it with adjacent ones of the same process and reason."""
         for other in self._losses:
             if (loss.proxy_id, loss.reason) != (other.proxy_id, other.reason):
                 continue
             if loss.first <= other.last + 1 and other.first <= loss.last + 1:
                 self._losses.remove(other)
-                self._tell(attrs.evolve(loss, first=min(loss.first, other.first), last=max(loss.last, other.last)))
+                self._add_loss(
+                    attrs.evolve(loss, first=min(loss.first, other.first), last=max(loss.last, other.last))
+                )
                 return
         self._losses.append(loss)
 

@@ -11,7 +11,7 @@ import trio
 
 from proxy.config import Config
 
-__all__ = ["Certificates", "good_until_s"]
+__all__ = ["Certificates", "expiry_time_s"]
 
 _EVERY_S: Final = 60.0
 _MOST_BYTES: Final = 1024**2
@@ -40,18 +40,18 @@ class Certificates:
     async def run(self) -> None:
         """Read the certificates once a minute until cancelled; return at once if none is configured."""
         while self._paths:
-            self._until_s = await trio.to_thread.run_sync(self._look)
+            self._until_s = await trio.to_thread.run_sync(self._read_all)
             await trio.sleep(_EVERY_S)
 
-    def _look(self) -> dict[str, float]:
+    def _read_all(self) -> dict[str, float]:
         found = {}
         for name, path in self._paths.items():
             with suppress(OSError, ValueError), Path(path).open(encoding="ascii", errors="replace") as file:
-                found[name] = good_until_s(file.read(_MOST_BYTES))
+                found[name] = expiry_time_s(file.read(_MOST_BYTES))
         return found
 
 
-def good_until_s(pem: str) -> float:
+def expiry_time_s(pem: str) -> float:
     """Return the expiry time (notAfter) of the first certificate in *pem*, in seconds since 1970 UTC.
 
     Source: RFC 5280, section 4.1.

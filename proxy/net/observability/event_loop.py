@@ -37,7 +37,7 @@ class Heartbeat:
     async def run(self) -> None:
         """Start the thread, then beat in the event loop until cancelled, which also ends the thread."""
         loop = threading.get_ident()
-        threading.Thread(target=self._listen, args=(loop,), name="heartbeat", daemon=True).start()
+        threading.Thread(target=self._watch_beats, args=(loop,), name="heartbeat", daemon=True).start()
         try:
             while True:
                 self._beats += 1
@@ -45,19 +45,19 @@ class Heartbeat:
         finally:
             self._has_ended.set()
 
-    def _listen(self, loop: int) -> None:
+    def _watch_beats(self, loop: int) -> None:
         heard, silent = 0, 0
         while not self._has_ended.wait(self.beat_s):
             if self._beats == heard:
                 silent += 1
                 if silent == self.missed:
-                    self.log.error("event-loop-stalled", since_s=silent * self.beat_s, where=_where(loop))
+                    self.log.error("event-loop-stalled", since_s=silent * self.beat_s, where=_stack_of(loop))
                 continue
             if silent >= self.missed:
                 self.log.warning("event-loop-recovered", stood_s=silent * self.beat_s)
             heard, silent = self._beats, 0
 
 
-def _where(thread: int) -> str:
+def _stack_of(thread: int) -> str:
     frame = sys._current_frames().get(thread)
     return "" if frame is None else "".join(traceback.format_stack(frame))

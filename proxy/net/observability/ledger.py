@@ -38,7 +38,7 @@ __all__ = ["LedgerWriter", "encode_row", "process_id"]
 
 _FOLDS_S: Final = 1.0
 """The interval in seconds between checks for runs that have lasted long enough."""
-_FAREWELL_S: Final = 3.0
+_FINISH_S: Final = 3.0
 """The longest time in seconds for writing the rest at the end."""
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -55,8 +55,8 @@ class _ConnectionRows:
 class LedgerWriter:
     """An observer that makes ledger rows of the records that it gets, and queues them for the files and the topic.
 
-    Exchange and fetch records are sampled, and runs of rows without data are folded into one row. ``kept`` writes
-    the queued rows in the background, so that an observer call neither waits nor raises.
+    Exchange and fetch records are sampled, and runs of rows without data are folded into one row. ``running``
+    writes the queued rows in the background, so that an observer call neither waits nor raises.
     """
 
     wants_exchanges: Final = True
@@ -87,29 +87,29 @@ class LedgerWriter:
         self._topic: LedgerProducer | None = None
         if config.folder is not None:
             limits = FileLimits(config.file_bytes, config.file_age_s, config.max_bytes)
-            folder = _folder(config.folder)
-            self._files = LedgerFiles(folder, self.proxy_id, limits, self._sink(config), log)
+            folder = _create_folder(config.folder)
+            self._files = LedgerFiles(folder, self.proxy_id, limits, self._add_sink(config), log)
         if config.topic is not None and cluster is not None:
-            self._topic = LedgerProducer(config.topic, self.proxy_id, cluster, self._sink(config), log)
+            self._topic = LedgerProducer(config.topic, self.proxy_id, cluster, self._add_sink(config), log)
 
-    def observe(self, who: ConnectionInfo, record: Record, /) -> None:
-        told = self._connections.setdefault(who.number, _ConnectionRows())
+    def observe(self, connection: ConnectionInfo, record: Record, /) -> None:
+        state = self._connections.setdefault(connection.number, _ConnectionRows())
         kind = _sampled_kind(record)
         if kind is not None:
-            told.numbers[kind] += 1
-            if not self._sampler.picks(who.number, kind, told.numbers[kind]):
+            state.numbers[kind] += 1
+            if not self._sampler.picks(connection.number, kind, state.numbers[kind]):
                 return
         if isinstance(record, ClientRecord):
-            told.software = record.software or None
-        self._cluster_id = who.topology.cluster_id
+            state.software = record.software or None
+        self._cluster_id = connection.topology.cluster_id
         now_s, weight = trio.current_time(), self._sampler.weight
-        row = self._rows.of(who, record, now_s, software=told.software, weight=weight)
+        row = self._rows.of(connection, record, now_s, software=state.software, weight=weight)
         if row is not None:
-            self._write(self._folds.add(row, who.number))
+            self._write(self._folds.add(row, connection.number))
 
-    def left(self, who: ConnectionInfo, /) -> None:
-        self._write(self._folds.left(who.number))
-        self._connections.pop(who.number, None)
+    def end_connection(self, connection: ConnectionInfo, /) -> None:
+        self._write(self._folds.left(connection.number))
+        self._connections.pop(connection.number, None)
 
     @property
     def rows(self) -> int:
@@ -122,7 +122,7 @@ class LedgerWriter:
         return sum(backlog.lost_rows for backlog in self._backlogs)
 
     @asynccontextmanager
-    async def kept(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncIterator[None]:
         """Write the queued rows while the ``async with`` block runs; at its end write the rest, in at most 3 s."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._end_runs)
@@ -140,10 +140,10 @@ class LedgerWriter:
         self._log.info("ledger-closed", rows=self._next, lost_rows=self.lost_rows, sinks_left_behind=left)
 
     async def _finish(self) -> None:
-        with trio.move_on_after(_FAREWELL_S, shield=True):
+        with trio.move_on_after(_FINISH_S, shield=True):
             async with trio.open_nursery() as nursery:
                 if self._files is not None:
-                    stop = partial(self._files.stop, _FAREWELL_S)
+                    stop = partial(self._files.stop, _FINISH_S)
                     nursery.start_soon(partial(trio.to_thread.run_sync, stop, abandon_on_cancel=True))
                 if self._topic is not None:
                     nursery.start_soon(self._topic.finish)
@@ -153,11 +153,11 @@ class LedgerWriter:
             await trio.sleep(_FOLDS_S)
             self._write(self._folds.over(epoch_us(trio.current_time())))
 
-    def _sink(self, config: LedgerConfig) -> RowSink:
+    def _add_sink(self, config: LedgerConfig) -> RowSink:
         self._backlogs.append(Backlog(config.memory_bytes, self.proxy_id))
-        return RowSink(self._backlogs[-1], self._lost_line, self._tell_bug)
+        return RowSink(self._backlogs[-1], self._lost_line, self._log_bug)
 
-    def _tell_bug(self, bug: Exception) -> None:
+    def _log_bug(self, bug: Exception) -> None:
         self._counts["bugs"] += 1
         self._log.error("unhandled-exception", where="ledger", trace="".join(traceback.format_exception(bug)))
 
@@ -193,7 +193,7 @@ def _sampled_kind(record: Record) -> Literal["exchange", "fetch"] | None:
             return None
 
 
-def _folder(path: str) -> Path:
+def _create_folder(path: str) -> Path:
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -56,7 +56,7 @@ class LedgerFiles:
                 wait_s = _EVERY_S
             except Exception as wrong:
                 wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
-                self._failed(wrong)
+                self._handle_failure(wrong)
             if is_last:
                 return
 
@@ -65,7 +65,7 @@ class LedgerFiles:
             for name in self._folder.recover(self._sink.lost_line):
                 self._log.info("ledger-recovered", file=name)
             self._has_recovered = True
-        loss = self._folder.vanished()
+        loss = self._folder.take_vanished()
         if loss is not None:
             self._backlog.lose(loss)
         self._folder.rotate()
@@ -78,15 +78,15 @@ class LedgerFiles:
             self._backlog.lose(loss)
         batch = self._backlog.take(min(self._folder.room, _AT_ONCE_BYTES))
         try:
-            self._folder.write(batch.losses, batch.lines, self._told_now)
+            self._folder.write(batch.losses, batch.lines, self._encode_loss)
         except BaseException:
             self._backlog.give_back(batch)
             raise
 
-    def _told_now(self, loss: Loss) -> bytes:
+    def _encode_loss(self, loss: Loss) -> bytes:
         return self._sink.lost_line(loss, time.time_ns() // 1000, None)
 
-    def _failed(self, wrong: Exception) -> None:
+    def _handle_failure(self, wrong: Exception) -> None:
         if not isinstance(wrong, OSError):
             self._sink.on_bug(wrong)
             return

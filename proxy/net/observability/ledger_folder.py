@@ -101,7 +101,7 @@ class LedgerFolder:
             while written < len(data):
                 written += os.write(current.descriptor, data[written:])
         except OSError:
-            self._undo(current)
+            self._cut_off(current)
             raise
         current.size_bytes += len(data)
         seqs = [line.seq for line in lines] + [loss.last for loss in losses if loss.proxy_id == self._proxy_id]
@@ -125,12 +125,12 @@ class LedgerFolder:
             return
         if current.size_bytes:
             os.fsync(current.descriptor)
-            os.rename(current.path, self._finished(self._proxy_id, current.first, self._next))
+            os.rename(current.path, self._finished_path(self._proxy_id, current.first, self._next))
         else:
             current.path.unlink()
         self._close()
 
-    def vanished(self) -> Loss | None:
+    def take_vanished(self) -> Loss | None:
         """Check whether the open file was deleted or renamed by another process; return its rows as a loss if so.
 
         The next write then opens a new file. Return None if the file is in its place, or had no rows.
@@ -146,7 +146,7 @@ class LedgerFolder:
 
         The open file counts with the size limit of a file. Return the rows of the deleted files as losses.
         """
-        found = sorted(self._all_finished(), key=lambda each: (each[0].st_mtime_ns, each[1].name))
+        found = sorted(self._list_finished(), key=lambda each: (each[0].st_mtime_ns, each[1].name))
         total_bytes = sum(stat.st_size for stat, _, _ in found) + self._limits.file_bytes
         losses = []
         for stat, path, loss in found:
@@ -192,17 +192,17 @@ class LedgerFolder:
         if current is not None:
             os.close(current.descriptor)
 
-    def _undo(self, current: _Current) -> None:
+    def _cut_off(self, current: _Current) -> None:
         """Truncate the file after the last whole row; if that fails, close it without finishing it."""
         try:
             os.ftruncate(current.descriptor, current.size_bytes)
         except OSError:
             self._close()
 
-    def _finished(self, proxy_id: str, first: int, following: int) -> Path:
+    def _finished_path(self, proxy_id: str, first: int, following: int) -> Path:
         return self._folder / f"{proxy_id}-{first:012}-{following:012}.jsonl"
 
-    def _all_finished(self) -> list[tuple[os.stat_result, Path, Loss]]:
+    def _list_finished(self) -> list[tuple[os.stat_result, Path, Loss]]:
         found = []
         for path in self._folder.iterdir():
             match = _FINISHED.fullmatch(path.name)
@@ -229,7 +229,7 @@ class LedgerFolder:
                 path.unlink()
                 return True
             proxy_id, first = match[1], int(match[2])
-            tail = _tail(descriptor, stat.st_size, proxy_id, first)
+            tail = _read_tail(descriptor, stat.st_size, proxy_id, first)
             following = tail.following
             if tail.size_bytes < stat.st_size:
                 loss = Loss(proxy_id, "torn", following, following)
@@ -238,7 +238,7 @@ class LedgerFolder:
                 os.ftruncate(descriptor, tail.size_bytes)
                 os.write(descriptor, line)
             os.fsync(descriptor)
-            os.rename(path, self._finished(proxy_id, first, following))
+            os.rename(path, self._finished_path(proxy_id, first, following))
             return True
         finally:
             os.close(descriptor)
@@ -252,7 +252,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _tail(descriptor: int, size_bytes: int, proxy_id: str, first: int) -> _Tail:
+def _read_tail(descriptor: int, size_bytes: int, proxy_id: str, first: int) -> _Tail:
     """Return the end of the last readable row in an open file of *size_bytes*; search from the file's end.
 
     If the file has no row of *proxy_id*, *first* is the ``seq`` of its next row.
@@ -274,7 +274,7 @@ def _last_row(data: bytes, proxy_id: str) -> tuple[int, dict[str, Any] | None]:
     stop = len(data)
     while (newline := data.rfind(b"\n", 0, stop)) >= 0:
         stop = data.rfind(b"\n", 0, newline) + 1
-        row = _read(data[stop:newline])
+        row = _parse_row(data[stop:newline])
         if row is not None:
             end = end or newline + 1
             if row.get("proxy_id") == proxy_id:
@@ -282,7 +282,7 @@ def _last_row(data: bytes, proxy_id: str) -> tuple[int, dict[str, Any] | None]:
     return end, None
 
 
-def _read(line: bytes) -> dict[str, Any] | None:
+def _parse_row(line: bytes) -> dict[str, Any] | None:
     try:
         row = json.loads(line)
     except ValueError:

@@ -80,7 +80,7 @@ class LedgerProducer:
             with self._scope:
                 await self._run()
         finally:
-            self._hang_up()
+            self._disconnect()
             self._ended.set()
 
     async def finish(self) -> None:
@@ -108,8 +108,8 @@ class LedgerProducer:
                 failures = 0
             except Exception as wrong:
                 failures += 1
-                self._hang_up()
-                self._failed(wrong)
+                self._disconnect()
+                self._handle_failure(wrong)
 
     async def _pause(self, failures: int) -> None:
         """Wait 1 s for rows to gather or, after *failures* in a row, longer, up to 8 s; ``finish`` shortens it."""
@@ -147,18 +147,18 @@ class LedgerProducer:
 
         Raises: BrokerUnavailable, BrokerProtocolError: the batch may or may not be written.
         """
-        connection, partition = await self._leader()
-        request = await trio.to_thread.run_sync(self._request, batch, partition)
+        connection, partition = await self._connect_to_leader()
+        request = await trio.to_thread.run_sync(self._make_request, batch, partition)
         with trio.move_on_after(_ANSWER_S):
             answer = await connection.ask(request)
             error: ErrorCode = answer.responses[0].partition_responses[0].error_code
             return error
         raise BrokerUnavailable(f"{connection.frames.peer}: no response within {_ANSWER_S:g} s")
 
-    def _request(self, batch: RowBatch, partition: int) -> ProduceRequest:
+    def _make_request(self, batch: RowBatch, partition: int) -> ProduceRequest:
         now_us = time.time_ns() // 1000
-        told = [self._sink.lost_line(loss, now_us, None) for loss in batch.losses]
-        values = [data[:-1] for data in (*told, *(line.data for line in batch.lines))]
+        losses = [self._sink.lost_line(loss, now_us, None) for loss in batch.losses]
+        values = [data[:-1] for data in (*losses, *(line.data for line in batch.lines))]
         records = compress(Codec.GZIP, keyed_records(self._key, values), magic=2, is_brief=False)
         data = batch_of(records, Codec.GZIP, len(values), now_us // 1000, now_us // 1000)
         produced = PartitionProduceData(index=i32(partition), records=Records(data))
@@ -168,14 +168,14 @@ class LedgerProducer:
             topic_data=(TopicProduceData(name=TopicName(self._topic), partition_data=(produced,)),),
         )
 
-    async def _leader(self) -> tuple[BrokerConnection, int]:
+    async def _connect_to_leader(self) -> tuple[BrokerConnection, int]:
         """Return a connection to the leader of the key's partition, and the partition.
 
         Both are kept until a failure.
         """
         if self._connection is not None:
             return self._connection, self._partition
-        topology = await self._learned()
+        topology = await self._refresh_topology()
         info = topology.topic(self._topic)
         if info is None or info.error or not info.leaders:
             why = ErrorCode(info.error).name if info is not None else "not known"
@@ -192,24 +192,24 @@ class LedgerProducer:
             return self._connection, self._partition
         raise BrokerUnavailable(f"{address}: no handshake within {timeout_s:g} s")
 
-    async def _learned(self) -> Topology:
-        told: list[Topology] = []
+    async def _refresh_topology(self) -> Topology:
+        topologies: list[Topology] = []
         has_come = trio.Event()
 
         def take(topology: Topology) -> None:
-            told.append(topology)
+            topologies.append(topology)
             has_come.set()
 
-        self._cluster.topology.learn(frozenset({self._topic}), take)
+        self._cluster.topology.request_refresh(frozenset({self._topic}), take)
         await has_come.wait()
-        return told[-1]
+        return topologies[-1]
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.frames.close()
 
-    def _failed(self, wrong: Exception) -> None:
+    def _handle_failure(self, wrong: Exception) -> None:
         if not isinstance(wrong, ProxyError):
             self._sink.on_bug(wrong)
             return

@@ -13,7 +13,7 @@ from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, MetricExport
 from proxy.events import ExchangeRecord, Record
 from proxy.net.io.logs import Log
 from proxy.net.observability.observers import ConnectionInfo
-from proxy.net.observability.sdk import SdkLog, otlp, resource
+from proxy.net.observability.sdk import SdkLog, create_resource, import_otlp
 from proxy.telemetry.durations import BOUNDS_S, delay_s
 from proxy.telemetry.exporting import Exporter
 from proxy.telemetry.instruments import DELAY, INSTRUMENTS, Instrument
@@ -34,7 +34,7 @@ def exporter_of(kind: Exporter) -> MetricExporter:
     """
     if kind == "console":
         return ConsoleMetricExporter()
-    exporter: MetricExporter = otlp(kind, "metric").OTLPMetricExporter()
+    exporter: MetricExporter = import_otlp(kind, "metric").OTLPMetricExporter()
     return exporter
 
 
@@ -43,10 +43,12 @@ class Metrics:
 
     wants_exchanges = True
 
-    def __init__(self, exporters: Sequence[MetricExporter], facts: Callable[[], MetricsSnapshot], log: Log) -> None:
-        """Create the observer; *facts* returns the values of the metrics, and is called in trio's thread."""
+    def __init__(
+        self, exporters: Sequence[MetricExporter], snapshot: Callable[[], MetricsSnapshot], log: Log
+    ) -> None:
+        """Create the observer; *snapshot* returns the values of the metrics, and is called in trio's thread."""
         self._exporters = exporters
-        self._facts = facts
+        self._snapshot = snapshot
         self._taken: MetricsSnapshot | None = None
         self._taken_s = -math.inf
         self._log = log
@@ -60,7 +62,7 @@ class Metrics:
         if self._delays is not None and isinstance(record, ExchangeRecord):
             self._delays.record(delay_s(record))
 
-    def left(self, _: ConnectionInfo, /) -> None:
+    def end_connection(self, _: ConnectionInfo, /) -> None:
         """Do nothing at the end of a connection, since this observer keeps no state for connections."""
 
     async def run(self) -> None:
@@ -69,10 +71,10 @@ class Metrics:
         sdk_log.begin()
         token = trio.lowlevel.current_trio_token()
         readers = [PeriodicExportingMetricReader(each) for each in self._exporters]
-        provider = MeterProvider(readers, resource(), shutdown_on_exit=False)
+        provider = MeterProvider(readers, create_resource(), shutdown_on_exit=False)
         meter = provider.get_meter("sidefetch")
         for instrument in INSTRUMENTS:
-            self._make(meter, instrument, token)
+            self._create_instrument(meter, instrument, token)
         self._delays = meter.create_histogram(
             DELAY.name, DELAY.unit, DELAY.meaning, explicit_bucket_boundaries_advisory=BOUNDS_S
         )
@@ -84,21 +86,21 @@ class Metrics:
                 await trio.to_thread.run_sync(partial(provider.shutdown, _LAST_S * 1000), abandon_on_cancel=True)
             sdk_log.end()
 
-    def _make(self, meter: Meter, instrument: Instrument, token: trio.lowlevel.TrioToken) -> None:
+    def _create_instrument(self, meter: Meter, instrument: Instrument, token: trio.lowlevel.TrioToken) -> None:
         is_counter = instrument.kind == "counter"
         make = meter.create_observable_counter if is_counter else meter.create_observable_gauge
 
         def read(_: CallbackOptions) -> Iterable[Observation]:
             try:
-                facts = trio.from_thread.run_sync(self._points, instrument, trio_token=token)
+                facts = trio.from_thread.run_sync(self._read_points, instrument, trio_token=token)
             except trio.RunFinishedError:
                 return []
             return [Observation(value, dict(attributes)) for value, attributes in facts]
 
         make(instrument.name, [read], instrument.unit, instrument.meaning)
 
-    def _points(self, instrument: Instrument) -> list[tuple[float, dict[str, str]]]:
+    def _read_points(self, instrument: Instrument) -> list[tuple[float, dict[str, str]]]:
         now_s = trio.current_time()
         if self._taken is None or now_s - self._taken_s > _ONE_EXPORT_S:
-            self._taken, self._taken_s = self._facts(), now_s
+            self._taken, self._taken_s = self._snapshot(), now_s
         return [(value, dict(attributes)) for value, attributes in instrument.read(self._taken)]

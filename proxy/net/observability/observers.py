@@ -69,10 +69,10 @@ class Observer(Protocol):
     def wants_exchanges(self) -> bool:
         """Whether the observer uses records of client fetches (``ExchangeRecord``); if none does, none are made."""
 
-    def observe(self, who: ConnectionInfo, record: Record, /) -> None: ...
+    def observe(self, connection: ConnectionInfo, record: Record, /) -> None: ...
 
-    def left(self, who: ConnectionInfo, /) -> None:
-        """Handle the end of the connection or cache *who*, for example drop its state; no more records follow."""
+    def end_connection(self, connection: ConnectionInfo, /) -> None:
+        """Handle the end of *connection*, for example drop its state; no more records of it follow."""
 
 
 @runtime_checkable
@@ -82,8 +82,8 @@ class RecordsObserver(Protocol):
     The buffers are not copied: they may be used only during the call.
     """
 
-    def answering(self, who: ConnectionInfo, pieces: Iterable[Piece], /) -> None:
-        """Inspect *pieces*, the buffers of a response to a client fetch of connection *who*, before it is sent.
+    def inspect_response(self, connection: ConnectionInfo, pieces: Iterable[Piece], /) -> None:
+        """Inspect *pieces*, the buffers of a response to a client fetch of *connection*, before it is sent.
 
         Memoryviews are records as a broker sent them; ``Chunks`` are records that are converted during sending. The
         ``ExchangeRecord`` of each response follows once it is sent, in the order of these calls.
@@ -98,17 +98,17 @@ class Observers:
         self._readers = [each for each in observers if isinstance(each, RecordsObserver)]
         self.wants_exchanges = any(each.wants_exchanges for each in observers)
 
-    def observe(self, who: ConnectionInfo, record: Record) -> None:
+    def observe(self, connection: ConnectionInfo, record: Record) -> None:
         for each in self._observers:
-            each.observe(who, record)
+            each.observe(connection, record)
 
-    def answering(self, who: ConnectionInfo, pieces: Iterable[Piece]) -> None:
+    def inspect_response(self, connection: ConnectionInfo, pieces: Iterable[Piece]) -> None:
         for each in self._readers:
-            each.answering(who, pieces)
+            each.inspect_response(connection, pieces)
 
-    def left(self, who: ConnectionInfo) -> None:
+    def end_connection(self, connection: ConnectionInfo) -> None:
         for each in self._observers:
-            each.left(who)
+            each.end_connection(connection)
 
 
 def epoch_us(at_s: float) -> int:

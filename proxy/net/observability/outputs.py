@@ -32,7 +32,7 @@ _EXPORT_S: Final = 3.0
 class TelemetryOutputs:
     """The telemetry outputs of one proxy, as far as enabled: ledger, traces, metrics export and admin port.
 
-    Use: pass records to ``observers``; serve clients within ``kept``, and call ``begin`` there first.
+    Use: pass records to ``observers``; serve clients within ``running``, and call ``begin`` there first.
     """
 
     def __init__(
@@ -60,9 +60,9 @@ class TelemetryOutputs:
         self._config = config
         self._log = log
         self._certificates = Certificates(config)
-        self.ledger = _ledger(config, rack, log, counts, topology, access)
+        self.ledger = _create_ledger(config, rack, log, counts, topology, access)
         """The ledger; None if it is disabled."""
-        self._traces = _traces(config.telemetry, log, counts, rack)
+        self._traces = _create_traces(config.telemetry, log, counts, rack)
         exporters = metric_exporters(os.environ)
         is_looked_at = config.admin.listen is not None or bool(exporters)
         self.telemetry: Telemetry | None = None
@@ -75,15 +75,15 @@ class TelemetryOutputs:
                 ledger_lost=lambda: 0 if self.ledger is None else self.ledger.lost_rows,
                 certificates=self._certificates.until_s,
             )
-        self._metrics = None if self.telemetry is None else _metrics(exporters, self.telemetry, log)
+        self._metrics = None if self.telemetry is None else _create_metrics(exporters, self.telemetry, log)
         # The traces come first: the ledger row of an exchange contains its trace id.
         kept: list[Observer | None] = [self._traces, self.telemetry, self._metrics, self.ledger]
         self.observers = Observers(*[each for each in kept if each is not None], *observers)
 
     @asynccontextmanager
-    async def kept(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncIterator[None]:
         """Write ledger rows while the ``async with`` block runs; at its end, export and write all that is left."""
-        async with nullcontext() if self.ledger is None else self.ledger.kept():
+        async with nullcontext() if self.ledger is None else self.ledger.running():
             try:
                 yield
             finally:
@@ -102,12 +102,12 @@ class TelemetryOutputs:
             if self._config.admin.listen is not None:
                 from proxy.net.observability.admin import AdminServer
 
-                await nursery.start(AdminServer(self._config.admin, state, self.telemetry.facts, self._log).run)
+                await nursery.start(AdminServer(self._config.admin, state, self.telemetry.snapshot, self._log).run)
         if self._metrics is not None:
             nursery.start_soon(self._metrics.run)
 
 
-def _traces(config: TelemetryConfig, log: Log, counts: Counter[str], rack: str | None) -> "Traces | None":
+def _create_traces(config: TelemetryConfig, log: Log, counts: Counter[str], rack: str | None) -> "Traces | None":
     exporters = trace_exporters(config.traces, os.environ)
     if not exporters:
         return None
@@ -116,15 +116,15 @@ def _traces(config: TelemetryConfig, log: Log, counts: Counter[str], rack: str |
     return traces_of(exporters, log, counts, rack)
 
 
-def _metrics(exporters: Sequence[Exporter], telemetry: Telemetry, log: Log) -> "Metrics | None":
+def _create_metrics(exporters: Sequence[Exporter], telemetry: Telemetry, log: Log) -> "Metrics | None":
     if not exporters:
         return None
     from proxy.net.observability.metrics import Metrics, exporter_of
 
-    return Metrics([exporter_of(each) for each in exporters], telemetry.facts, log)
+    return Metrics([exporter_of(each) for each in exporters], telemetry.snapshot, log)
 
 
-def _ledger(
+def _create_ledger(
     config: Config, rack: str | None, log: Log, counts: Counter[str], topology: TopologyService, access: Access
 ) -> "LedgerWriter | None":
     if config.ledger.folder is None and config.ledger.topic is None:

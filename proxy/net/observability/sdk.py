@@ -10,12 +10,12 @@ from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from proxy.errors import ConfigError
 from proxy.net.io.logs import Log
 
-__all__ = ["SdkLog", "otlp", "resource"]
+__all__ = ["SdkLog", "create_resource", "import_otlp"]
 
 _EVERY_S: Final = 60.0
 
 
-def resource() -> Resource:
+def create_resource() -> Resource:
     """Return OpenTelemetry's resource, which describes this process in each export: the service ``sidefetch``.
 
     The variables ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES`` replace or add attributes.
@@ -23,7 +23,7 @@ def resource() -> Resource:
     return Resource.create({"service.name": "sidefetch"}).merge(OTELResourceDetector().detect())
 
 
-def otlp(over: Literal["otlp-http", "otlp-grpc"], signal: Literal["trace", "metric"]) -> ModuleType:
+def import_otlp(over: Literal["otlp-http", "otlp-grpc"], signal: Literal["trace", "metric"]) -> ModuleType:
     """Import and return OpenTelemetry's module with the exporter of *signal* for OTLP over HTTP or gRPC.
 
     The exporter takes its settings from ``OTEL_...`` variables.

@@ -32,21 +32,21 @@ class SharedCacheRecorder:
             case FetchRecord():
                 record = attrs.evolve(
                     record,
-                    fetcher_id=self._named(record.fetcher_id),
+                    fetcher_id=self._unique_id(record.fetcher_id),
                     client_fetches=record.client_fetches if _has_served(record) else 0,
                 )
                 count_fetch(self._traffic, record, topology, self._rack)
             case SessionRecord():
-                record = attrs.evolve(record, fetcher_id=self._named(record.fetcher_id))
+                record = attrs.evolve(record, fetcher_id=self._unique_id(record.fetcher_id))
             case _:
                 pass
         self._observers.observe(self._cache, record)
 
-    def left(self) -> None:
+    def end(self) -> None:
         """Report the end of the cache to the observers; no record may follow."""
-        self._observers.left(self._cache)
+        self._observers.end_connection(self._cache)
 
-    def _named(self, fetcher_id: str) -> str:
+    def _unique_id(self, fetcher_id: str) -> str:
         return f"cache-{self._cache.number}/{fetcher_id}"
 
 

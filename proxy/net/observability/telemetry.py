@@ -27,9 +27,9 @@ class ConnectedClient(Protocol):
     """An open client connection, as the source of its labels, its software and its API usage."""
 
     @property
-    def who(self) -> ConnectionInfo: ...
+    def info(self) -> ConnectionInfo: ...
 
-    def inventory(self) -> ClientRecord | None:
+    def client_record(self) -> ClientRecord | None:
         """Return the client's software, and its requests by API version; None before its first request."""
 
 
@@ -65,7 +65,7 @@ class SampledValues:
 class Telemetry:
     """An observer that accumulates records and log events, for the metrics and the status page.
 
-    ``facts`` returns the accumulated and the sampled values together.
+    ``snapshot`` returns the accumulated and the sampled values together.
     """
 
     wants_exchanges = True
@@ -90,22 +90,22 @@ class Telemetry:
         self._certificates = certificates
         self._state = ReadingState(rack, _now_us())
         self._problems = Problems()
-        log.watch = self._told
+        log.watch = self._add_problem
 
-    def observe(self, who: ConnectionInfo, record: Record, /) -> None:
-        self._state.observe(who, record, _now_us())
+    def observe(self, connection: ConnectionInfo, record: Record, /) -> None:
+        self._state.observe(connection, record, _now_us())
 
-    def left(self, who: ConnectionInfo, /) -> None:
-        self._state.left(who)
+    def end_connection(self, connection: ConnectionInfo, /) -> None:
+        self._state.left(connection)
 
-    def facts(self) -> MetricsSnapshot:
+    def snapshot(self) -> MetricsSnapshot:
         """Return the present values of all metrics and of the status page.
 
         Call it in trio's thread: it reads the client connections, and may schedule a Metadata request that checks
         whether a broker responds.
         """
         sources, now_us = self._sources, _now_us()
-        self._learn(now_us)
+        self._observe_new_clients(now_us)
         sessions = sources.client_sessions
         return MetricsSnapshot(
             state=self._state,
@@ -135,13 +135,13 @@ class Telemetry:
             share_reads=sources.share_reads,
         )
 
-    def _learn(self, now_us: int) -> None:
+    def _observe_new_clients(self, now_us: int) -> None:
         """Observe the software of new clients now; the records of their connections follow only after minutes."""
         for client in self._sources.clients():
-            if self._state.is_stranger(client.who) and (record := client.inventory()) is not None:
-                self._state.observe(client.who, record, now_us)
+            if self._state.is_stranger(client.info) and (record := client.client_record()) is not None:
+                self._state.observe(client.info, record, now_us)
 
-    def _told(self, level: Level, event: str, fields: Mapping[str, Scalar]) -> None:
+    def _add_problem(self, level: Level, event: str, fields: Mapping[str, Scalar]) -> None:
         if level != "debug":
             self._problems.tell(level, event, fields, _now_us())
 

@@ -33,8 +33,8 @@ from proxy.errors import ConfigError
 from proxy.events import ExchangeRecord, Record
 from proxy.net.io.logs import Log
 from proxy.net.observability.observers import ConnectionInfo
-from proxy.net.observability.sdk import SdkLog, otlp, resource
-from proxy.telemetry import attributes as told
+from proxy.net.observability.sdk import SdkLog, create_resource, import_otlp
+from proxy.telemetry import attributes as names
 from proxy.telemetry.exporting import Exporter
 from proxy.telemetry.producers import Producer, Producers
 from proxy.telemetry.spans import PendingSpans, Span, SpanSubject, shared_span
@@ -68,7 +68,7 @@ def exporter_of(kind: Exporter) -> SpanExporter:
     """
     if kind == "console":
         return ConsoleSpanExporter()
-    exporter: SpanExporter = otlp(kind, "trace").OTLPSpanExporter()
+    exporter: SpanExporter = import_otlp(kind, "trace").OTLPSpanExporter()
     return exporter
 
 
@@ -91,9 +91,9 @@ class _Trace:
 class _TracedConnection:
     """The spans and traces of one client connection that are not exported yet."""
 
-    gathered: PendingSpans = attrs.field(factory=PendingSpans)
+    pending: PendingSpans = attrs.field(factory=PendingSpans)
     """The records that become spans of the next exchange."""
-    leaving: deque[_Trace] = attrs.field(factory=deque)
+    being_sent: deque[_Trace] = attrs.field(factory=deque)
     """The traces of exchanges whose responses are being sent."""
 
 
@@ -120,7 +120,7 @@ class Traces:
         self._clients: dict[int, _TracedConnection] = {}
         self._ids = _TraceIds()
         self._sampler = _EnvironmentSampler()
-        provider = TracerProvider(self._sampler, resource(), shutdown_on_exit=False, id_generator=self._ids)
+        provider = TracerProvider(self._sampler, create_resource(), shutdown_on_exit=False, id_generator=self._ids)
         try:
             provider.add_span_processor(BatchSpanProcessor(_CountingExporter(exporters, counts)))
         except ValueError as wrong:
@@ -135,30 +135,30 @@ class Traces:
 
     # ------------------------------------------------------------------------------------------------ records
 
-    def observe(self, who: ConnectionInfo, record: Record, /) -> None:
-        if who.connection_id is None:
-            self._observe_shared(who, record)
+    def observe(self, connection: ConnectionInfo, record: Record, /) -> None:
+        if connection.connection_id is None:
+            self._observe_shared(connection, record)
             return
-        client = self._client(who)
+        client = self._client(connection)
         if not isinstance(record, ExchangeRecord):
-            client.gathered.add(record, trio.current_time())
+            client.pending.add(record, trio.current_time())
             return
-        trace = client.leaving.popleft() if client.leaving else self._begun()
-        who.trace_id = f"{trace.trace_id:032x}" if trace.is_wanted else None
+        trace = client.being_sent.popleft() if client.being_sent else self._begin_trace()
+        connection.trace_id = f"{trace.trace_id:032x}" if trace.is_wanted else None
         if trace.is_wanted:
-            self._emit(trace, client.gathered.exchange(record, self._about(who), trace.producers))
+            self._emit(trace, client.pending.exchange(record, self._subject_of(connection), trace.producers))
         else:
-            client.gathered.drop(record)
+            client.pending.drop(record)
 
-    def _observe_shared(self, who: ConnectionInfo, record: Record) -> None:
+    def _observe_shared(self, connection: ConnectionInfo, record: Record) -> None:
         """Export a span of an upstream fetch or session that clients share as a trace of its own."""
-        span = shared_span(record, trio.current_time(), self._about(who))
-        if span is not None and (trace := self._begun()).is_wanted:
+        span = shared_span(record, trio.current_time(), self._subject_of(connection))
+        if span is not None and (trace := self._begin_trace()).is_wanted:
             self._emit(trace, span)
 
-    def answering(self, who: ConnectionInfo, pieces: Iterable[Piece], /) -> None:
-        trace = self._begun()
-        self._client(who).leaving.append(trace)
+    def inspect_response(self, connection: ConnectionInfo, pieces: Iterable[Piece], /) -> None:
+        trace = self._begin_trace()
+        self._client(connection).being_sent.append(trace)
         if not trace.is_wanted:
             return
         for piece in pieces:
@@ -167,10 +167,10 @@ class Traces:
             elif isinstance(piece, DownConversion):
                 trace.producers.search(piece.source, piece.offset)
 
-    def left(self, who: ConnectionInfo, /) -> None:
-        client = self._clients.pop(who.number, None)
-        if client is not None and client.gathered and (trace := self._begun()).is_wanted:
-            self._emit(trace, client.gathered.unclaimed(self._about(who), trio.current_time()))
+    def end_connection(self, connection: ConnectionInfo, /) -> None:
+        client = self._clients.pop(connection.number, None)
+        if client is not None and client.pending and (trace := self._begin_trace()).is_wanted:
+            self._emit(trace, client.pending.unclaimed(self._subject_of(connection), trio.current_time()))
 
     async def close(self, within_s: float) -> None:
         """Export all remaining spans and end the SDK, in at most *within_s* seconds.
@@ -186,16 +186,18 @@ class Traces:
 
     # ------------------------------------------------------------------------------------------------ spans
 
-    def _client(self, who: ConnectionInfo) -> _TracedConnection:
-        client = self._clients.get(who.number)
+    def _client(self, connection: ConnectionInfo) -> _TracedConnection:
+        client = self._clients.get(connection.number)
         if client is None:
-            client = self._clients[who.number] = _TracedConnection()
+            client = self._clients[connection.number] = _TracedConnection()
         return client
 
-    def _about(self, who: ConnectionInfo) -> SpanSubject:
-        return SpanSubject(who.number, who.peer, who.client_id, who.topology, self._rack)
+    def _subject_of(self, connection: ConnectionInfo) -> SpanSubject:
+        return SpanSubject(
+            connection.number, connection.peer, connection.client_id, connection.topology, self._rack
+        )
 
-    def _begun(self) -> _Trace:
+    def _begin_trace(self) -> _Trace:
         trace_id = RandomIdGenerator.generate_trace_id(self._ids)
         return _Trace(trace_id, self._sampler.decide(trace_id))
 
@@ -231,7 +233,7 @@ def _link(producer: Producer) -> Link:
     context = SpanContext(
         producer.trace_id, producer.span_id, is_remote=True, trace_flags=TraceFlags(producer.flags)
     )
-    return Link(context, {told.LINK_OFFSET.name: producer.offset})
+    return Link(context, {names.LINK_OFFSET.name: producer.offset})
 
 
 class _TraceIds(RandomIdGenerator):
@@ -248,19 +250,19 @@ class _EnvironmentSampler(Sampler):
 
     def __init__(self) -> None:
         # Only a provider reads the environment's choice of a sampler.
-        self._asked = TracerProvider(shutdown_on_exit=False).sampler
+        self._configured = TracerProvider(shutdown_on_exit=False).sampler
         self.decided = SamplingResult(Decision.DROP)
 
     def decide(self, trace_id: int) -> SamplingResult:
         """Return the decision of the environment's sampler for a new trace."""
-        return self._asked.should_sample(_ROOT, trace_id, told.POLL.name, SpanKind.CLIENT)
+        return self._configured.should_sample(_ROOT, trace_id, names.POLL.name, SpanKind.CLIENT)
 
     def should_sample(self, *_: Any, **__: Any) -> SamplingResult:
         """Return ``decided``, the decision for the trace that is being exported, for each of its spans."""
         return self.decided
 
     def get_description(self) -> str:
-        return self._asked.get_description()
+        return self._configured.get_description()
 
 
 class _CountingExporter(SpanExporter):

@@ -23,9 +23,9 @@ def count_fetch(traffic: Traffic, record: FetchRecord, topology: Topology, rack:
     broker = topology.brokers.get(BrokerId(record.node))
     source_rack = None if broker is None else broker.rack
     crossed = None if source_rack is None or not rack else source_rack != rack
-    traffic.routed(record.route, record.size)
+    traffic.add_fetch(record.route, record.size)
     for topic, record_bytes in record.topics:
-        traffic.add(topic, source_rack, crossed, record_bytes)
+        traffic.add_records(topic, source_rack, crossed, record_bytes)
 
 
 async def log_traffic(traffic: Traffic, log: Log, every_s: float = _EVERY_S) -> None:
@@ -33,10 +33,10 @@ async def log_traffic(traffic: Traffic, log: Log, every_s: float = _EVERY_S) -> 
 
     There is no log event if no records were read since the last one.
     """
-    told = 0
+    logged = 0
     while True:
         await trio.sleep(every_s)
         total = traffic.total()
-        if total > told:
-            log.info("traffic-summary", **traffic.fields())
-        told = total
+        if total > logged:
+            log.info("traffic-summary", **traffic.as_log_fields())
+        logged = total

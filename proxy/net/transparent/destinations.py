@@ -34,27 +34,29 @@ class Destinations:
     identifies none of them: a client that connects to it may mean any.
     """
 
-    def __init__(self, topology: TopologyService, *, look_s: float, log: Log, resolved: Callable[[], None]) -> None:
+    def __init__(
+        self, topology: TopologyService, *, refresh_s: float, log: Log, on_resolved: Callable[[], None]
+    ) -> None:
         """Create an empty map.
 
         Args:
-            look_s:   the longest wait in seconds for a new topology from a broker; 0 if Sidefetch must not request
-                one, because only clients can log in to the brokers.
-            resolved: called after each resolution of the host names.
+            refresh_s:   the longest wait in seconds for a new topology from a broker; 0 if Sidefetch must not
+                request one, because only clients can log in to the brokers.
+            on_resolved: called after each resolution of the host names.
         """
         self._topology = topology
-        self._look_s = look_s
+        self._refresh_s = refresh_s
         self._log = log
-        self._resolved = resolved
+        self._on_resolved = on_resolved
         self._lock = trio.Lock()
-        self._of: Mapping[BrokerId, Address] = {}
-        self._since_s = self._looked_s = -float("inf")
+        self._resolved_brokers: Mapping[BrokerId, Address] = {}
+        self._since_s = self._refreshed_s = -float("inf")
         self._hosts: dict[str, list[str]] = {}
         """The last resolved addresses of each broker's host name."""
         self._nodes: dict[Address, BrokerId | None] = {}
         self._unknown: TTLCache[Address, None] = TTLCache(_UNKNOWN, _UNKNOWN_S, timer=trio.current_time)
 
-    def known(self, address: Address) -> BrokerId | None:
+    def find_known(self, address: Address) -> BrokerId | None:
         """Return the broker that had *address* when the host names were last resolved.
 
         Returns: None if no broker had it, or several.
@@ -73,14 +75,14 @@ class Destinations:
             if self._is_older(_FRESH_S):
                 await self._resolve()
             if address not in self._nodes and address not in self._unknown:
-                if self._look_s and self._looked_s < came_s:
-                    await self._look()
+                if self._refresh_s and self._refreshed_s < came_s:
+                    await self._refresh_topology()
                 await self._resolve()
                 if address not in self._nodes:
                     self._unknown[address] = None
-        return self.known(address)
+        return self.find_known(address)
 
-    async def keep_up(self, *, any_unknown: bool) -> None:
+    async def refresh(self, *, any_unknown: bool) -> None:
         """Resolve the brokers' host names again if the set of brokers has changed since the last time.
 
         With *any_unknown*, also if the last time is over 30 s ago: a client is connected to an address of no known
@@ -90,15 +92,15 @@ class Destinations:
             async with self._lock:
                 await self._resolve()
 
-    async def _look(self) -> None:
-        """Request a new topology, waiting at most ``_look_s``; earlier calls of ``node_at`` need no other one."""
-        self._looked_s = trio.current_time()
-        with trio.move_on_after(self._look_s):
-            await self._topology.ask_anew()
+    async def _refresh_topology(self) -> None:
+        """Request a new topology, waiting up to ``_refresh_s``; earlier calls of ``node_at`` need no other one."""
+        self._refreshed_s = trio.current_time()
+        with trio.move_on_after(self._refresh_s):
+            await self._topology.refresh_brokers()
 
     def _is_older(self, age_s: float) -> bool:
         """Return whether the addresses are older than *age_s*, or belong to an outdated set of brokers."""
-        return trio.current_time() - self._since_s > age_s or self._brokers() != self._of
+        return trio.current_time() - self._since_s > age_s or self._brokers() != self._resolved_brokers
 
     def _brokers(self) -> Mapping[BrokerId, Address]:
         """Return the addresses of the live brokers or, if only clients can request them, of those in responses."""
@@ -120,11 +122,11 @@ class Destinations:
             # A name that cannot be resolved at present keeps its last addresses.
             hosts[address.host] = hosts[address.host] or former.get(address.host, [])
             for host in hosts[address.host]:
-                self._put(nodes, Address(host, address.port), node_id)
-        self._nodes, self._of, self._since_s = nodes, brokers, trio.current_time()
-        self._resolved()
+                self._add_node(nodes, Address(host, address.port), node_id)
+        self._nodes, self._resolved_brokers, self._since_s = nodes, brokers, trio.current_time()
+        self._on_resolved()
 
-    def _put(self, nodes: dict[Address, BrokerId | None], address: Address, node_id: BrokerId) -> None:
+    def _add_node(self, nodes: dict[Address, BrokerId | None], address: Address, node_id: BrokerId) -> None:
         if nodes.setdefault(address, node_id) == node_id:
             return
         nodes[address] = None

@@ -39,11 +39,11 @@ def original_destination(accepted: AcceptedSocket) -> Address | None:
     is_v6 = accepted.family == socket.AF_INET6
     layout, level = (_SOCKADDR_IN6, _SOL_IPV6) if is_v6 else (_SOCKADDR_IN, socket.SOL_IP)
     try:
-        told = accepted.getsockopt(level, _SO_ORIGINAL_DST, layout.size)
+        sockaddr = accepted.getsockopt(level, _SO_ORIGINAL_DST, layout.size)
     except OSError as wrong:
         if wrong.errno in _UNKNOWN:
             return None
         raise
-    port, host = layout.unpack(told)
+    port, host = layout.unpack(sockaddr)
     destination = Address(socket.inet_ntop(accepted.family, host), port)
     return None if destination == Address(*accepted.getsockname()[:2]) else destination

@@ -17,7 +17,7 @@ from proxy.net.transparent.original import original_destination
 from proxy.net.transparent.splice import splice
 from proxy.net.upstream.outbound import connect_failure, is_outbound, register_outbound
 from proxy.net.upstream.topology import TopologyService
-from proxy.wire.protocol_detection import NEEDED_BYTES, Beginning, detect_protocol
+from proxy.wire.protocol_detection import NEEDED_BYTES, DetectedProtocol, detect_protocol
 
 __all__ = ["RedirectedConnections", "Serve"]
 
@@ -57,8 +57,8 @@ class RedirectedConnections:
         self._counts = counts
         self._log = log
         look_s = self._timeout_s if self._asks else 0.0
-        self._destinations = Destinations(topology, look_s=look_s, log=log, resolved=self._see_off)
-        self._guests: set[_RedirectedClient] = set()
+        self._destinations = Destinations(topology, refresh_s=look_s, log=log, on_resolved=self._close_misdirected)
+        self._clients: set[_RedirectedClient] = set()
         self._passing = 0
 
     @property
@@ -73,10 +73,10 @@ class RedirectedConnections:
         """
         while True:
             await trio.sleep(_EVERY_S)
-            if self._guests:
-                await self._destinations.keep_up(any_unknown=any(each.node_id is None for each in self._guests))
+            if self._clients:
+                await self._destinations.refresh(any_unknown=any(each.node_id is None for each in self._clients))
 
-    async def take(self, stream: trio.SocketStream, serve: Serve) -> None:
+    async def handle(self, stream: trio.SocketStream, serve: Serve) -> None:
         """Serve, forward or close one redirected connection, by its first bytes; return when it has ended.
 
         With TLS for clients configured, every connection is passed to *serve*; otherwise, those that begin with a
@@ -89,25 +89,27 @@ class RedirectedConnections:
         try:
             destination = original_destination(stream.socket)
         except OSError as wrong:
-            self._not_passed(None, f"the kernel does not report the original destination: {wrong}")
+            self._log_not_forwarded(None, f"the kernel does not report the original destination: {wrong}")
             return
         try:
-            beginning = await self._beginning(stream.socket)
+            protocol = await self._detect_protocol(stream.socket)
             client = Address(*stream.socket.getpeername()[:2])
         except OSError:
             return  # the client has disconnected already
-        if beginning is None:
+        if protocol is None:
             return
         if destination is not None and is_outbound(client, destination):
             self._refuse_loop(destination)
-        elif self._secures or beginning == "kafka":
+        elif self._secures or protocol == "kafka":
             await self._serve(destination, stream, serve)
         elif destination is not None:
-            await self._pass_on(beginning, destination, stream)
+            await self._forward(protocol, destination, stream)
         else:
-            self._not_passed(None, "the client connected to Sidefetch itself, but does not speak plaintext Kafka")
+            self._log_not_forwarded(
+                None, "the client connected to Sidefetch itself, but does not speak plaintext Kafka"
+            )
 
-    async def _beginning(self, connected: trio.socket.SocketType) -> Beginning | None:
+    async def _detect_protocol(self, connected: trio.socket.SocketType) -> DetectedProtocol | None:
         """Return the protocol of the first 8 bytes, which stay in the socket; None if the client has disconnected.
 
         Raises: LimitReached: they did not arrive in time.
@@ -133,20 +135,20 @@ class RedirectedConnections:
     # --------------------------------------------------------------------------------------------- served
 
     async def _serve(self, destination: Address | None, stream: trio.SocketStream, serve: Serve) -> None:
-        node_id = await self._meant(destination)
+        node_id = await self._find_broker(destination)
         self._log.debug("connection-redirected", destination=destination, node=node_id)
         if destination is None:
             await serve(None, stream)
             return
-        guest = _RedirectedClient(destination, node_id)
-        self._guests.add(guest)
+        client = _RedirectedClient(destination, node_id)
+        self._clients.add(client)
         try:
-            with guest.scope:
+            with client.scope:
                 await serve(node_id, stream)
         finally:
-            self._guests.discard(guest)
+            self._clients.discard(client)
 
-    async def _meant(self, destination: Address | None) -> BrokerId | None:
+    async def _find_broker(self, destination: Address | None) -> BrokerId | None:
         """Return the broker at the client's destination; None if it is no known broker.
 
         Raises: BrokerUnavailable: no broker has responded yet.
@@ -154,31 +156,31 @@ class RedirectedConnections:
         if destination is None:
             return None
         if self._asks:
-            await self._topology.first_answer(self._timeout_s)
+            await self._topology.wait_for_first_response(self._timeout_s)
         return await self._destinations.node_at(destination)
 
-    def _see_off(self) -> None:
+    def _close_misdirected(self) -> None:
         """Close the connections that are served in place of the wrong broker; their clients connect again.
 
         They were accepted before the right broker, or its address, was known.
         """
-        for guest in self._guests:
-            node_id = self._destinations.known(guest.destination)
-            if node_id not in (None, guest.node_id):
+        for client in self._clients:
+            node_id = self._destinations.find_known(client.destination)
+            if node_id not in (None, client.node_id):
                 self._log.info(
-                    "redirect-target-replaced", every_s=_LOG_EVERY_S, destination=guest.destination, node=node_id
+                    "redirect-target-replaced", every_s=_LOG_EVERY_S, destination=client.destination, node=node_id
                 )
-                guest.scope.cancel()
+                client.scope.cancel()
 
     # ------------------------------------------------------------------------------------------ forwarded
 
-    async def _pass_on(self, what: Beginning, destination: Address, stream: trio.SocketStream) -> None:
+    async def _forward(self, what: DetectedProtocol, destination: Address, stream: trio.SocketStream) -> None:
         try:
             with trio.fail_after(self._timeout_s):
                 onward = await trio.open_tcp_stream(destination.host, destination.port)
                 register_outbound(onward)
         except (OSError, trio.TooSlowError) as wrong:
-            self._not_passed(destination, connect_failure(wrong))
+            self._log_not_forwarded(destination, connect_failure(wrong))
             return
         self._counts[f"passed_{what}"] += 1
         self._log.info(
@@ -194,7 +196,7 @@ class RedirectedConnections:
         finally:
             self._passing -= 1
 
-    def _not_passed(self, destination: Address | None, why: str) -> None:
+    def _log_not_forwarded(self, destination: Address | None, why: str) -> None:
         self._counts["not_passed"] += 1
         self._log.warning(
             "connection-forward-failed", every_s=_LOG_EVERY_S, per=destination, destination=destination, reason=why

@@ -19,13 +19,13 @@ async def splice(one: trio.SocketStream, other: trio.SocketStream) -> None:
     async with one, other:
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_pass, one, other)
-                nursery.start_soon(_pass, other, one)
+                nursery.start_soon(_forward, one, other)
+                nursery.start_soon(_forward, other, one)
         except* (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
 
 
-async def _pass(source: trio.SocketStream, sink: trio.SocketStream) -> None:
+async def _forward(source: trio.SocketStream, sink: trio.SocketStream) -> None:
     while chunk := await source.receive_some(_CHUNK_BYTES):
         await sink.send_all(chunk)
     await sink.send_eof()

@@ -89,20 +89,23 @@ def _login_of(
         return TokenFile(config.token_file), "see upstream-sasl-token-file"
     if config.client_id_file is not None and config.client_secret_file is not None:
         client = WatchedFiles(
-            "upstream-sasl-client", [config.client_id_file, config.client_secret_file], lambda: _client(config), log
+            "upstream-sasl-client",
+            [config.client_id_file, config.client_secret_file],
+            lambda: _read_client(config),
+            log,
         )
         tls = WatchedFiles("upstream-sasl-token-ca", [config.token_ca], lambda: _token_tls(config), log)
         watched += [client, tls]
         return TokenGrants(config, client, tls, log), "see what upstream-sasl-token-url grants, and for whom"
     if config.username_file is not None and config.password_file is not None:
         files = [config.username_file, config.password_file]
-        named = WatchedFiles("upstream-sasl", files, lambda: _named_login(config), log)
+        named = WatchedFiles("upstream-sasl", files, lambda: _read_login(config), log)
         watched.append(named)
-        return _source(named), "see upstream-sasl-username-file and upstream-sasl-password-file"
+        return _source_of(named), "see upstream-sasl-username-file and upstream-sasl-password-file"
     return None, ""
 
 
-def _client(config: UpstreamSecurity) -> OauthClient:
+def _read_client(config: UpstreamSecurity) -> OauthClient:
     assert config.client_id_file is not None
     assert config.client_secret_file is not None
     return OauthClient(
@@ -115,7 +118,7 @@ def _token_tls(config: UpstreamSecurity) -> ssl.SSLContext:
     return context_trusting("upstream-sasl-token-ca", config.token_ca)
 
 
-def _named_login(config: UpstreamSecurity) -> Login:
+def _read_login(config: UpstreamSecurity) -> Login:
     assert config.username_file is not None
     assert config.password_file is not None
     user = read_secret("upstream-sasl-username-file", config.username_file)
@@ -123,7 +126,7 @@ def _named_login(config: UpstreamSecurity) -> Login:
     return PlainLogin(user, password) if config.sasl == "PLAIN" else ScramLogin(config.sasl, user, password)
 
 
-def _source(watched: WatchedFiles[Login]) -> LoginSource:
+def _source_of(watched: WatchedFiles[Login]) -> LoginSource:
     async def current() -> Login:
         return watched.value
 
@@ -153,28 +156,28 @@ async def log_in(access: Access, served: ApiRanges, ask: Callable[[RequestPayloa
     served_authenticate = served.get(ApiKey.SASL_AUTHENTICATE)
     newest = min(served_authenticate.last, _NEWEST_AUTHENTICATE) if served_authenticate is not None else 0
     request: Any = load_request_schema(ApiKey.SASL_AUTHENTICATE, newest)
-    conversation = login.converse(secrets.token_urlsafe(_NONCE_BYTES))
-    said = next(conversation)
+    conversation = login.start_conversation(secrets.token_urlsafe(_NONCE_BYTES))
+    message = next(conversation)
     while True:
-        answer = await ask(request(auth_bytes=said))
+        answer = await ask(request(auth_bytes=message))
         if answer.error_code != ErrorCode.none:
             why = answer.error_message or answer.error_code.name
             raise LoginRefused(f"{login.mechanism} is refused ({why}): {access.remedy}")
         try:
             # Computing a SCRAM proof takes milliseconds.
-            said = await trio.to_thread.run_sync(_next, conversation, answer.auth_bytes)
+            message = await trio.to_thread.run_sync(_send_message, conversation, answer.auth_bytes)
         except _Done:
             lifetime = getattr(answer, "session_lifetime", None)  # absent before v1
             return lifetime.total_seconds() if lifetime is not None else 0.0
 
 
 class _Done(Exception):
-    """The signal of ``_next`` that the SASL conversation has no further message."""
+    """The signal of ``_send_message`` that the SASL conversation has no further message."""
 
 
-def _next(conversation: Any, said: bytes) -> bytes:
+def _send_message(conversation: Any, message: bytes) -> bytes:
     try:
-        following: bytes = conversation.send(said)
+        following: bytes = conversation.send(message)
     except StopIteration:
         raise _Done from None
     return following

@@ -24,7 +24,7 @@ from proxy.version import VERSION
 from proxy.wire import api_versions, messages
 from proxy.wire.apis import ApiRanges
 
-__all__ = ["BrokerConnection", "connect", "dial", "open_broker", "reach", "renewal_time"]
+__all__ = ["BrokerConnection", "connect", "dial", "open_broker", "open_connection", "renewal_time"]
 
 _MAX_ANSWER_BYTES: Final = 2**31 - 1
 """Brokers limit their own responses, but for one batch that may be larger than any requested limit (KIP-74)."""
@@ -33,7 +33,7 @@ _MAX_HANDSHAKE_BYTES: Final = 1024**2
 _SOFTWARE_NAME: Final = "sidefetch"
 
 
-_GREETINGS: Final = 2
+_MAX_VERSIONS_RESPONSES: Final = 2
 """The most responses to ApiVersions on one connection; brokers answer these requests even without a login."""
 _RENEW_AT: Final = (0.85, 0.95)
 """The range of the share of a login's lifetime after which it is renewed, at random as in Kafka's own clients."""
@@ -48,7 +48,7 @@ class BrokerConnection:
     def __init__(self, frames: FrameSocket, client_id: str | None, access: Access = OPEN) -> None:
         self.frames = frames
         self.versions: ApiRanges = {}
-        """The API versions that the broker serves; empty before ``learn_versions``."""
+        """The API versions that the broker serves; empty before ``request_versions``."""
         self.access = access
         self.renew_at_s = math.inf
         """The time of the next login, on trio's clock."""
@@ -66,9 +66,9 @@ class BrokerConnection:
         """
         frame = await self._exchange(request)
         response = messages.response_type(request.__api_key__, request.__version__)
-        return self._checked(lambda: messages.read_response(response, frame))
+        return self._decode(lambda: messages.read_response(response, frame))
 
-    async def learn_versions(self) -> None:
+    async def request_versions(self) -> None:
         """Request the API versions that the broker serves, and set ``versions`` to them.
 
         The request is ApiVersions v3, which names Sidefetch as the client software (KIP-511); to a broker before
@@ -78,7 +78,7 @@ class BrokerConnection:
         """
         request = ApiVersionsRequest(client_software_name=_SOFTWARE_NAME, client_software_version=VERSION)
         frame = await self._exchange(request)
-        body = self._checked(lambda: api_versions.read(3, frame))
+        body = self._decode(lambda: api_versions.read_response(3, frame))
         if body.error_code == ErrorCode.unsupported_version:
             body = await self.ask(ApiVersionsRequestV0())
         if body.error_code != ErrorCode.none:
@@ -121,21 +121,21 @@ class BrokerConnection:
             why = broker_reason(broken) if isinstance(broken, ssl.SSLError) else broken
             raise BrokerUnavailable(f"{self.frames.peer}: {why}") from broken
         except MalformedFrame as wrong:
-            raise BrokerProtocolError(f"{self.frames.peer}: {wrong}{self._guess}") from wrong
+            raise BrokerProtocolError(f"{self.frames.peer}: {wrong}{self._hint}") from wrong
         if not frames:
-            raise BrokerUnavailable(f"{self.frames.peer} closed the connection{self._guess}")
+            raise BrokerUnavailable(f"{self.frames.peer} closed the connection{self._hint}")
         self._answers += 1
         return frames[0]
 
     @property
-    def _guess(self) -> str:
+    def _hint(self) -> str:
         """A hint for the error message about a broker's first responses: TLS or a login may be missing."""
         if not self._answers:
             return "; does it speak TLS there? Then upstream-tls on" if self.access.tls is None else ""
-        is_nobody = self.access.login is None and self._answers <= _GREETINGS
+        is_nobody = self.access.login is None and self._answers <= _MAX_VERSIONS_RESPONSES
         return "; does it want a login there? Then upstream-sasl" if is_nobody else ""
 
-    def _checked(self, read: Any) -> Any:
+    def _decode(self, read: Any) -> Any:
         try:
             correlation_id, body = read()
         except MalformedFrame as wrong:
@@ -148,12 +148,12 @@ class BrokerConnection:
 async def connect(
     address: Address, *, connect_timeout_s: float, budget: Budget | None = None, access: Access = OPEN
 ) -> FrameSocket:
-    """Open a connection to a broker as ``reach`` does, with the same arguments; return only its frame socket."""
+    """Open a connection to a broker, as ``open_connection`` does, and return only its frame socket."""
     timeout_s = connect_timeout_s
-    return (await reach(address, connect_timeout_s=timeout_s, budget=budget, access=access)).frames
+    return (await open_connection(address, connect_timeout_s=timeout_s, budget=budget, access=access)).frames
 
 
-async def reach(
+async def open_connection(
     address: Address, *, connect_timeout_s: float, budget: Budget | None = None, access: Access = OPEN
 ) -> BrokerConnection:
     """Open a connection to the broker at *address*, authenticate it if *access* has a login, and return it.
@@ -166,15 +166,15 @@ async def reach(
     """
     try:
         with trio.fail_after(connect_timeout_s):
-            connection = await _connected(address, connect_timeout_s, None, budget, access)
+            connection = await _connect(address, connect_timeout_s, None, budget, access)
             if access.login is not None:
-                await _known(connection)
+                await _authenticate(connection)
             return connection
     except trio.TooSlowError as late:
         raise BrokerUnavailable(f"{address}: {connect_failure(late)}") from late
 
 
-async def _connected(
+async def _connect(
     address: Address, connect_timeout_s: float, client_id: str | None, budget: Budget | None, access: Access
 ) -> BrokerConnection:
     try:
@@ -196,16 +196,16 @@ async def _connected(
     return BrokerConnection(frames, client_id, access)
 
 
-async def _known(connection: BrokerConnection) -> None:
+async def _authenticate(connection: BrokerConnection) -> None:
     """Request the broker's API versions, and authenticate if a login is set; close the connection if that fails."""
-    connection.frames.limit(_MAX_HANDSHAKE_BYTES)
+    connection.frames.set_limit(_MAX_HANDSHAKE_BYTES)
     try:
-        await connection.learn_versions()
+        await connection.request_versions()
         await connection.log_in()
     except BaseException:
         connection.frames.close()
         raise
-    connection.frames.limit(_MAX_ANSWER_BYTES)
+    connection.frames.set_limit(_MAX_ANSWER_BYTES)
 
 
 @asynccontextmanager
@@ -247,8 +247,8 @@ async def open_broker(
     Raises: BrokerUnavailable: the broker cannot be reached, or closed the connection; LoginRefused: the login
         failed; BrokerProtocolError: a response is not valid.
     """
-    connection = await _connected(address, connect_timeout_s, client_id, budget, access)
-    await _known(connection)
+    connection = await _connect(address, connect_timeout_s, client_id, budget, access)
+    await _authenticate(connection)
     return connection
 
 

@@ -19,7 +19,7 @@ from proxy.net.io.logs import Log
 from proxy.net.io.memory import Budget
 from proxy.net.io.sockets import FrameSocket, Outbox
 from proxy.net.upstream.access import Access
-from proxy.net.upstream.brokers import BrokerConnection, connect, open_broker, reach
+from proxy.net.upstream.brokers import BrokerConnection, connect, open_broker, open_connection
 from proxy.net.upstream.reauthentication import Reauthenticator
 from proxy.relay.commands import PASS, Event, Link, LinkAnswering, LinkFrame, LinkLost, LinkOpened
 
@@ -42,7 +42,7 @@ class ConnectOptions:
     budget: Budget
     """The memory for large responses."""
     log: Log
-    opened: Callable[[], None]
+    on_opened: Callable[[], None]
     """Called once for each connection that was opened, so that the caller can count them."""
 
 
@@ -54,7 +54,7 @@ class _OpenConnection:
     outbox: Outbox
     scope: trio.CancelScope
     """Cancelling it ends the tasks of the connection."""
-    standing: Reauthenticator
+    reauthenticator: Reauthenticator
     nursery: trio.Nursery | None = None
 
 
@@ -73,11 +73,11 @@ class UpstreamConnections:
         access: Access,
         *,
         handle: Callable[[Event], None],
-        waited_for_memory: Callable[[float], None],
+        add_memory_wait: Callable[[float], None],
         observe: Callable[[FetchRecord], None],
         node_id: BrokerId | None = None,
         ready: BrokerConnection | None = None,
-        drained: Callable[[], Awaitable[None]] | None = None,
+        wait_until_drained: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Create the state, without connections.
 
@@ -85,21 +85,21 @@ class UpstreamConnections:
             options: the options for opening connections.
             access:  TLS and login of the connections.
             handle:  called with each ``LinkOpened``, ``LinkFrame``, ``LinkAnswering`` and ``LinkLost``.
-            waited_for_memory: called with the seconds for which a response was not read for lack of memory.
+            add_memory_wait: called with the seconds for which a response was not read for lack of memory.
             observe: called with the records of the fetches that close sessions.
             node_id: the broker of ``PASS``.
             ready:   an open connection to that broker, if there is one; ``PASS`` takes it over.
-            drained: returns when all pending data was sent to the client: forwarded responses wait for that.
+            wait_until_drained: returns when all pending data was sent to the client; responses wait for that.
         """
         self.access = access
         """TLS and login for connections that are opened from now on."""
         self.nursery: trio.Nursery | None = None
         """The nursery for the tasks of the connections; None before they may be opened."""
         self._node_id = node_id
-        self._ways = options
+        self._options = options
         self._handle = handle
-        self._drained = drained
-        self._waited_for_memory = waited_for_memory
+        self._wait_until_drained = wait_until_drained
+        self._add_memory_wait = add_memory_wait
         self._observe = observe
         self._ready = ready
         self._links: dict[Link, _OpenConnection] = {}
@@ -121,7 +121,7 @@ class UpstreamConnections:
         assert self.nursery is not None
         self.nursery.start_soon(self._run, link, client_id)
 
-    def hang_up(self, link: Link) -> None:
+    def disconnect(self, link: Link) -> None:
         """Close the connection of *link* if it is open; the event ``LinkLost`` does not follow."""
         opened = self._links.pop(link, None)
         if opened is not None:
@@ -136,29 +136,29 @@ class UpstreamConnections:
         opened = self._links.get(link)
         if opened is None:
             return  # the link was lost, and ``LinkLost`` follows
-        standing = opened.standing
-        if opened.nursery is not None and standing.is_due(trio.current_time()):
-            standing.begin()
+        reauthenticator = opened.reauthenticator
+        if opened.nursery is not None and reauthenticator.is_due(trio.current_time()):
+            reauthenticator.begin()
             opened.nursery.start_soon(self._renew, link, opened)
-        if standing.is_renewing:
-            standing.hold(pieces)
+        if reauthenticator.is_renewing:
+            reauthenticator.hold(pieces)
             return
         try:
             opened.outbox.put(pieces)
         except OSError:
             opened.scope.cancel()
 
-    async def passed(self) -> None:
+    async def wait_until_forwarded(self) -> None:
         """Wait until all requests that the client sent for ``PASS`` have been passed to the socket.
 
         Return at once if ``PASS`` is not open. The caller reads no further request of the client meanwhile.
         """
         passing = self._links.get(PASS)
         if passing is not None:
-            await passing.standing.renewed()
-            await passing.outbox.drained()
+            await passing.reauthenticator.wait_until_renewed()
+            await passing.outbox.wait_until_empty()
 
-    def drop(self) -> None:
+    def drop_unsent(self) -> None:
         """Discard the unsent buffers of all open connections, to free their memory after the client has left."""
         for opened in self._links.values():
             opened.outbox.drop()
@@ -174,23 +174,23 @@ class UpstreamConnections:
 
     async def _run(self, link: Link, client_id: str | None) -> None:
         try:
-            connection = await self._connected(link, client_id)
+            connection = await self._connect(link, client_id)
         except (BrokerUnavailable, BrokerProtocolError, OSError) as wrong:
-            node_id, log = self.node_of(link), self._ways.log
-            tell = log.warning if isinstance(wrong, LoginRefused) else log.info
-            tell("broker-unavailable", every_s=5, per=node_id, node=node_id, reason=wrong)
+            node_id, log = self.node_of(link), self._options.log
+            log_event = log.warning if isinstance(wrong, LoginRefused) else log.info
+            log_event("broker-unavailable", every_s=5, per=node_id, node=node_id, reason=wrong)
             self._handle(LinkLost(link))
             return
-        self._ways.opened()
+        self._options.on_opened()
         # When the client's tasks are cancelled, the link stays open to close its session; ``close`` closes it.
         with trio.CancelScope() as scope:
             frames = connection.frames
             outbox = Outbox(frames)
             opened = _OpenConnection(frames, outbox, scope, Reauthenticator(connection, outbox.put))
             self._links[link] = opened
-            frames.on_large_frame = partial(self._answering, link, opened)
-            frames.on_room = self._waited_for_memory
-            frames.stall_s = self._ways.stall_s
+            frames.on_large_frame = partial(self._handle_large_response, link, opened)
+            frames.on_memory_claimed = self._add_memory_wait
+            frames.stall_s = self._options.stall_s
             try:
                 async with trio.open_nursery() as nursery:
                     opened.nursery = nursery
@@ -206,14 +206,14 @@ class UpstreamConnections:
             del self._links[link]
             self._handle(LinkLost(link))
 
-    async def _connected(self, link: Link, client_id: str | None) -> BrokerConnection:
+    async def _connect(self, link: Link, client_id: str | None) -> BrokerConnection:
         if link is PASS and self._ready is not None:
             ready, self._ready = self._ready, None
             return ready
-        address = self._ways.address_of(self.node_of(link))
-        timeout_s, budget, access = self._ways.connect_timeout_s, self._ways.budget, self.access
+        address = self._options.address_of(self.node_of(link))
+        timeout_s, budget, access = self._options.connect_timeout_s, self._options.budget, self.access
         if link is PASS:
-            return await reach(address, connect_timeout_s=timeout_s, budget=budget, access=access)
+            return await open_connection(address, connect_timeout_s=timeout_s, budget=budget, access=access)
         with trio.move_on_after(timeout_s):
             return await open_broker(
                 address, client_id=client_id, connect_timeout_s=timeout_s, budget=budget, access=access
@@ -229,29 +229,29 @@ class UpstreamConnections:
                         # that was already scheduled runs on to its next checkpoint. The frame is not for the link
                         # that follows.
                         return
-                    if not opened.standing.takes(frame):
+                    if not opened.reauthenticator.take_response(frame):
                         self._handle(LinkFrame(link, frame))
                 # The buffers of these frames count as used until nobody holds them.
                 frames.clear()
                 del frame
-                if self._drained is not None:
-                    await self._drained()
+                if self._wait_until_drained is not None:
+                    await self._wait_until_drained()
         except TimeoutError as stalled:
             node_id = self.node_of(link)
-            self._ways.log.warning("response-stalled", every_s=5, per=node_id, node=node_id, reason=stalled)
+            self._options.log.warning("response-stalled", every_s=5, per=node_id, node=node_id, reason=stalled)
         except (OSError, MalformedFrame):
             pass  # the connection is lost, and the caller reports it
 
-    def _answering(self, link: Link, opened: _OpenConnection) -> None:
+    def _handle_large_response(self, link: Link, opened: _OpenConnection) -> None:
         if self._links.get(link) is opened:
             self._handle(LinkAnswering(link))
 
     async def _renew(self, link: Link, opened: _OpenConnection) -> None:
         try:
-            await opened.standing.renew()
+            await opened.reauthenticator.renew()
         except (ProxyError, OSError) as wrong:
             node_id = self.node_of(link)
-            self._ways.log.warning("reauthentication-failed", every_s=5, per=node_id, node=node_id, reason=wrong)
+            self._options.log.warning("reauthentication-failed", every_s=5, per=node_id, node=node_id, reason=wrong)
             opened.scope.cancel()
 
     # ------------------------------------------------------------------------------------------ sessions
@@ -275,11 +275,11 @@ class UpstreamConnections:
             if opened is not None and not busy:
                 await self._close_on(opened.frames, command)
                 return
-            address = self._ways.address_of(node_id)
+            address = self._options.address_of(node_id)
             with await connect(address, connect_timeout_s=CLOSE_SESSION_S, access=self.access) as frames:
                 await self._close_on(frames, command)
         except (ProxyError, OSError) as wrong:
-            self._ways.log.debug("session-not-closed", node=node_id, reason=wrong)
+            self._options.log.debug("session-not-closed", node=node_id, reason=wrong)
 
     async def _close_on(self, frames: FrameSocket, command: CloseSession) -> None:
         await frames.send([command.frame])

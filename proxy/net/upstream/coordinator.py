@@ -52,7 +52,9 @@ class CoordinatorClient:
         """The group whose coordinator ``_connection`` leads to; None if that must be looked up."""
         self._wait_s = _FIRST_WAIT_S
 
-    async def run(self, group: str, pieces: Sequence[bytes | memoryview], *, afresh: bool) -> memoryview | None:
+    async def send_request(
+        self, group: str, pieces: Sequence[bytes | memoryview], *, afresh: bool
+    ) -> memoryview | None:
         """Send a request frame to the coordinator of consumer group *group*, and return the response frame.
 
         Args:
@@ -71,7 +73,7 @@ class CoordinatorClient:
             self._wait_s = _FIRST_WAIT_S
         try:
             with trio.fail_after(_TIMEOUT_S):
-                connection = await self._coordinator(group)
+                connection = await self._find_coordinator(group)
                 return await connection.exchange(pieces)
         except (ProxyError, trio.TooSlowError) as wrong:
             self.close()
@@ -79,27 +81,27 @@ class CoordinatorClient:
             return None
 
     def close(self) -> None:
-        """Close the connection to the coordinator, if there is one; ``run`` then looks the coordinator up again."""
+        """Close the connection to the coordinator, if there is one; ``send_request`` then looks it up again."""
         connection, self._connection = self._connection, None
         self._address = self._group = None
         if connection is not None:
             connection.frames.close()
 
-    async def _coordinator(self, group: str) -> BrokerConnection:
+    async def _find_coordinator(self, group: str) -> BrokerConnection:
         connection = self._connection
         if connection is None:
-            connection = await self._connected(self._address_of(self._node_id))
+            connection = await self._connect(self._address_of(self._node_id))
         if group != self._group:
             found = await connection.ask(FindCoordinatorRequest(key=group))
             if found.error_code != ErrorCode.none:
                 raise BrokerUnavailable(f"no coordinator of {group} is known: {found.error_code!r}")
             address = Address(found.host, found.port)
             if address != self._address:
-                connection = await self._connected(address)
+                connection = await self._connect(address)
             self._group = group
         return connection
 
-    async def _connected(self, address: Address) -> BrokerConnection:
+    async def _connect(self, address: Address) -> BrokerConnection:
         """Open a connection to *address*, and keep it in place of the present one."""
         self.close()
         self._connection = await open_broker(

@@ -47,16 +47,16 @@ class CacheMember(Protocol):
     def topology(self) -> TopologyService:
         """The source of metadata."""
 
-    def logs_changed(self) -> None:
+    def handle_logs_changed(self) -> None:
         """Settle the client's fetch: its logs have changed."""
 
     def observe(self, record: Record) -> None:
         """Pass on a telemetry record about upstream fetches of a cache that only this client reads."""
 
-    def waited_for_memory(self, seconds: float) -> None:
+    def add_memory_wait(self, seconds: float) -> None:
         """Add a time for which a broker's response was not read, since the memory budget was used up."""
 
-    def joined(self, client_id: str | None) -> None:
+    def set_client_id(self, client_id: str | None) -> None:
         """Keep the client id of the client, which joins a log cache."""
 
     def fail(self, error: Exception) -> None:
@@ -69,7 +69,7 @@ class CacheRecorder(Protocol):
     def observe(self, record: Record, topology: Topology) -> None:
         """Pass a record about upstream fetches and sessions on; *topology*: the present one of its principal."""
 
-    def left(self) -> None:
+    def end(self) -> None:
         """Handle the end of the cache; no record follows."""
 
 
@@ -103,7 +103,7 @@ class _CacheRunner:
             options,
             access,
             handle=self._handle,
-            waited_for_memory=self._waited_for_memory,
+            add_memory_wait=self._add_memory_wait,
             observe=self._observe,
         )
         self._timer = trio.CancelScope()
@@ -150,13 +150,13 @@ class _CacheRunner:
         finally:
             self.is_closed = True
             self._links.nursery = None
-            self._budget.released(self)
-            self._links.drop()
+            self._budget.remove_holder(self)
+            self._links.drop_unsent()
             with trio.move_on_after(CLOSE_SESSION_S, shield=True):
                 await self._close_sessions()
             self._links.close()
             if self._recorder is not None:
-                self._recorder.left()
+                self._recorder.end()
 
     def close(self) -> None:
         """Let ``run`` end."""
@@ -222,13 +222,13 @@ class _CacheRunner:
             case OpenFetcher(fetcher, client_id):
                 self._links.open(fetcher, client_id)
             case CloseFetcher(fetcher, why, is_fault):
-                tell = self._log.warning if is_fault else self._log.debug
+                log_event = self._log.warning if is_fault else self._log.debug
                 node_id, name = fetcher.source.node_id, fetcher.kind.value
-                tell("fetch-connection-closed", node=node_id, fetcher=name, reason=why)
-                self._links.hang_up(fetcher)
+                log_event("fetch-connection-closed", node=node_id, fetcher=name, reason=why)
+                self._links.disconnect(fetcher)
             case RefreshMetadata(topics):
                 if self._last is not None:
-                    self._last.topology.learn(topics, self._topology_updated)
+                    self._last.topology.request_refresh(topics, self._topology_updated)
             case CloseSession():
                 raise AssertionError("sessions are closed at the end only")
 
@@ -236,7 +236,7 @@ class _CacheRunner:
         member = self.members.get(reader)
         if member is not None:
             try:
-                member.logs_changed()
+                member.handle_logs_changed()
             except Exception as error:  # it ends this client, not the others
                 member.fail(error)
 
@@ -253,9 +253,9 @@ class _CacheRunner:
         else:
             self._recorder.observe(record, self._last.topology.topology)
 
-    def _waited_for_memory(self, seconds: float) -> None:
+    def _add_memory_wait(self, seconds: float) -> None:
         for member in self.members.values():
-            member.waited_for_memory(seconds)
+            member.add_memory_wait(seconds)
 
     def _report_entries(self) -> None:
         """Report to the memory budget whether the cache has entries that can be dropped, and their age."""
@@ -264,11 +264,11 @@ class _CacheRunner:
             return
         self._oldest_s = oldest_s
         if oldest_s is None:
-            self._budget.released(self)
+            self._budget.remove_holder(self)
         else:
-            self._budget.holding(self, oldest_s, self._memory_needed)
+            self._budget.register_holder(self, oldest_s, self._schedule_drop)
 
-    def _memory_needed(self) -> None:
+    def _schedule_drop(self) -> None:
         if self._links.nursery is not None:
             self._links.nursery.start_soon(self._drop_records)
 
@@ -374,7 +374,7 @@ class ClientCaches:
 
         *client_id*: the client id of the client.
         """
-        self._member.joined(client_id)
+        self._member.set_client_id(client_id)
         return self._caches.join(key, reader, self._member, self._options)
 
     def part(self, cache: LogCache, reader: Reader) -> None:

@@ -36,10 +36,10 @@ class _Known:
 class Principals:
     """The topology services of all principals with open client connections, by the principal's name."""
 
-    def __init__(self, access: Access, made: Callable[[Access], TopologyService]) -> None:
-        """Create an empty map; *made* creates a topology service that connects to brokers by an ``Access``."""
+    def __init__(self, access: Access, create_topology: Callable[[Access], TopologyService]) -> None:
+        """Create an empty map; *create_topology* creates a service that connects to brokers by an ``Access``."""
         self._access = access
-        self._made = made
+        self._create_topology = create_topology
         self._known: dict[str, _Known] = {}
         self._nursery: trio.Nursery | None = None
 
@@ -62,7 +62,7 @@ class Principals:
         if known is None:
             assert self._nursery is not None
             known = _Known(login)
-            known.topology = self._made(self._access.as_client(known.current))
+            known.topology = self._create_topology(self._access.as_client(known.current))
             self._known[principal] = known
             self._nursery.start_soon(known.run)
         known.connections += 1

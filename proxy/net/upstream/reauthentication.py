@@ -16,7 +16,7 @@ from proxy.wire.headers import read_correlation_id
 
 __all__ = ["Reauthenticator"]
 
-_OURS: Final = 2**31 - 4
+_CORRELATION_ID: Final = 2**31 - 4
 """The correlation id of Sidefetch's own requests, from the range that Kafka's clients reserve for SASL."""
 _ANSWER_S: Final = 60.0
 """The time limit of a re-authentication: the broker answers earlier requests first, and a fetch may wait long."""
@@ -28,7 +28,7 @@ class Reauthenticator:
     The broker answers earlier requests first; requests that come meanwhile are held back, and sent after it.
 
     Use: when ``is_due``, call ``begin`` and run ``renew`` in a task. While ``is_renewing``, pass each request to
-        ``hold`` instead of sending it. Pass each received frame to ``takes``.
+        ``hold`` instead of sending it. Pass each received frame to ``take_response``.
     """
 
     def __init__(self, connection: BrokerConnection, send: Callable[[Iterable[Piece]], None]) -> None:
@@ -56,12 +56,12 @@ class Reauthenticator:
         """Keep a request, given as the buffers of its frame, until ``renew`` has logged in and sends it."""
         self._held.append(pieces)
 
-    def takes(self, frame: memoryview) -> bool:
+    def take_response(self, frame: memoryview) -> bool:
         """Return whether *frame*, received from the broker, answers a request of the re-authentication.
 
         If so, ``renew`` gets it, and the caller must not handle it.
         """
-        if not self._is_asking or len(frame) < 4 or read_correlation_id(frame) != _OURS:
+        if not self._is_asking or len(frame) < 4 or read_correlation_id(frame) != _CORRELATION_ID:
             return False
         self._answer = frame
         self._answered.set()
@@ -89,7 +89,7 @@ class Reauthenticator:
         finally:
             self._done.set()
 
-    async def renewed(self) -> None:
+    async def wait_until_renewed(self) -> None:
         """Wait until ``renew`` has sent the held requests, or has failed; return at once if there are none."""
         if self._held:
             await self._done.wait()
@@ -97,7 +97,7 @@ class Reauthenticator:
     async def _ask(self, request: RequestPayload) -> Any:
         self._answered = trio.Event()
         self._is_asking = True
-        self._send([messages.request_frame(_OURS, None, request)])
+        self._send([messages.request_frame(_CORRELATION_ID, None, request)])
         await self._answered.wait()
         self._is_asking = False
         assert self._answer is not None

@@ -17,7 +17,7 @@ __all__ = ["request_token"]
 _TIMEOUT_S: Final = 5.0
 """The time limit of each step, in seconds; below that of opening a connection."""
 _MOST_BYTES: Final = 1024**2
-_UNTOLD_S: Final = 300.0
+_DEFAULT_LIFETIME_S: Final = 300.0
 """The assumed lifetime of a token, in seconds, if the server does not state one."""
 
 
@@ -41,11 +41,11 @@ def request_token(
     request = Request(url, urlencode(form).encode(), {"Accept": "application/json"})  # noqa: S310  # checked before
     request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(pair).decode()}")
     try:
-        told = json.loads(get_body(request, tls, _TIMEOUT_S, most_bytes=_MOST_BYTES, through_proxy=True))
-        return told["access_token"], float(told.get("expires_in", _UNTOLD_S))
+        response = json.loads(get_body(request, tls, _TIMEOUT_S, most_bytes=_MOST_BYTES, through_proxy=True))
+        return response["access_token"], float(response.get("expires_in", _DEFAULT_LIFETIME_S))
     except HTTPError as refused:
         with refused:
-            why = _error(refused.read(_MOST_BYTES))
+            why = _error_text(refused.read(_MOST_BYTES))
         remedy = "see upstream-sasl-client-id-file and upstream-sasl-client-secret-file, and upstream-sasl-scope"
         raise BrokerUnavailable(f"{where} answers {refused.code}{why}: {remedy}") from None
     except URLError as unreached:
@@ -58,7 +58,7 @@ def request_token(
         raise BrokerUnavailable(f"{where} answers something else than a token") from None
 
 
-def _error(body: bytes) -> str:
+def _error_text(body: bytes) -> str:
     """Return the error code (RFC 6749) of a response body in parentheses, for a message; "" if there is none."""
     try:
         return f" ({str(json.loads(body)['error'])[:60]})"

@@ -32,7 +32,7 @@ class TokenFile:
             token = await trio.to_thread.run_sync(read_secret, "upstream-sasl-token-file", self.path)
         except ConfigError as wrong:
             raise BrokerUnavailable(str(wrong)) from None
-        return BearerLogin(_checked(token, "upstream-sasl-token-file"))
+        return BearerLogin(_check_token(token, "upstream-sasl-token-file"))
 
 
 @attrs.frozen
@@ -63,7 +63,7 @@ class TokenGrants:
         self._client = client
         self._tls = tls
         self._log = log
-        self._asking = trio.Lock()
+        self._lock = trio.Lock()
         self._token = ""
         self._refresh_at_s = self._expires_at_s = float("-inf")
 
@@ -72,7 +72,7 @@ class TokenGrants:
 
         Raises: BrokerUnavailable: the server grants no token, and the last one has expired.
         """
-        async with self._asking:
+        async with self._lock:
             if trio.current_time() >= self._refresh_at_s:
                 await self._refresh()
             return BearerLogin(self._token)
@@ -83,7 +83,7 @@ class TokenGrants:
         asked_at_s = trio.current_time()
         client, tls = self._client.value, self._tls.value
         try:
-            told, life_s = await trio.to_thread.run_sync(
+            response, life_s = await trio.to_thread.run_sync(
                 request_token,
                 _URL,
                 self._url,
@@ -93,7 +93,7 @@ class TokenGrants:
                 tls,
                 abandon_on_cancel=True,
             )
-            token = _checked(told, _URL)
+            token = _check_token(response, _URL)
         except BrokerUnavailable as wrong:
             if trio.current_time() >= self._expires_at_s:
                 raise
@@ -105,7 +105,7 @@ class TokenGrants:
         self._expires_at_s = asked_at_s + life_s
 
 
-def _checked(token: object, where: str) -> str:
+def _check_token(token: object, where: str) -> str:
     if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable() or " " in token:
         raise BrokerUnavailable(f"{where} holds no token")
     return token

@@ -23,13 +23,13 @@ from proxy.net.upstream.brokers import BrokerConnection, open_broker
 from proxy.wire.apis import ApiKey
 from proxy.wire.fetch import Topic
 
-__all__ = ["ToldFunction", "TopologyService"]
+__all__ = ["TopologyCallback", "TopologyService"]
 
-ToldFunction = Callable[[Topology], None]
+TopologyCallback = Callable[[Topology], None]
 """A callback with the topology after a refresh."""
 
 _CLIENT_ID: Final = "sidefetch"
-_LOOK_S: Final = 5.0
+_PROBE_S: Final = 5.0
 """The least interval between requests that only check whether a broker answers, in seconds."""
 _FRESH_S: Final = 0.5
 """Topics refreshed within this time are not requested again, however many connections report them as stale."""
@@ -49,36 +49,36 @@ _IDS_VERSION: Final = 12
 
 @attrs.frozen
 class _Waiting:
-    """A call of ``learn`` that waits for its refresh."""
+    """A call of ``request_refresh`` that waits for its refresh."""
 
     topics: frozenset[Topic]
-    told: ToldFunction
+    callback: TopologyCallback
 
 
 class TopologyService:
     """The current topology of one cluster, and its refreshes: on a schedule and on request, one at a time.
 
-    ``run`` sends all Metadata requests; at most one is in flight, however many connections call ``learn``. Topics
-    are requested when a client first needs them, so that the cost follows the topics that are read.
+    ``run`` sends all Metadata requests; at most one is in flight for all calls of ``request_refresh``.
+    Topics are requested when a client first needs them, so that the cost follows the topics that are read.
     """
 
     def __init__(
         self,
         config: UpstreamConfig,
         log: Log,
-        refreshed: ToldFunction = lambda _: None,
+        on_refreshed: TopologyCallback = lambda _: None,
         access: Access = OPEN,
         addresses: dict[BrokerId, Address] | None = None,
     ) -> None:
         """Create the service; ``run`` starts the requests.
 
-        Args: refreshed: called with the topology after each refresh.
+        Args: on_refreshed: called with the topology after each refresh.
               access:    TLS and login for the connection to a broker.
               addresses: the addresses of brokers; may be shared with other services.
         """
         self._config = config
         self._log = log
-        self._refreshed = refreshed
+        self._on_refreshed = on_refreshed
         self._access = access
         self._waiting: list[_Waiting] = []
         self._wake = trio.Event()
@@ -87,21 +87,21 @@ class TopologyService:
         self._connection: BrokerConnection | None = None
         self._is_answered = False
         self._answered_s = -float("inf")
-        self._must_look = False
+        self._must_probe = False
         self.topology = Topology()
         self.known = trio.Event()
         """Set once a broker has answered the first request."""
 
-    def learn(self, topics: frozenset[Topic], told: ToldFunction) -> None:
-        """Schedule a refresh of *topics*, names or ids, and return at once; *told* gets the topology later.
+    def request_refresh(self, topics: frozenset[Topic], callback: TopologyCallback) -> None:
+        """Schedule a refresh of *topics*, names or ids, and return at once; *callback* gets the topology later.
 
-        ``run`` calls *told* in its own task: after the refresh or, if all *topics* were refreshed in the last
+        ``run`` calls *callback* in its own task: after the refresh or, if all *topics* were refreshed in the last
         0.5 s, without another one.
         """
-        self._waiting.append(_Waiting(topics, told))
+        self._waiting.append(_Waiting(topics, callback))
         self._wake.set()
 
-    async def first_answer(self, timeout_s: float) -> None:
+    async def wait_for_first_response(self, timeout_s: float) -> None:
         """Wait until a broker has answered the first Metadata request; return at once if that is long ago.
 
         New client connections wait here. They are not read meanwhile, so it is not noticed if the client leaves.
@@ -113,14 +113,14 @@ class TopologyService:
         if not self.known.is_set():
             raise BrokerUnavailable(f"no broker has answered within {timeout_s:g} s")
 
-    async def ask_anew(self) -> None:
+    async def refresh_brokers(self) -> None:
         """Refresh the list of brokers, and wait until a broker has answered, without a time limit."""
         answered = trio.Event()
-        self._must_look = True
-        self.learn(frozenset(), lambda _: answered.set())
+        self._must_probe = True
+        self.request_refresh(frozenset(), lambda _: answered.set())
         await answered.wait()
 
-    def saw(self, node_id: int, host: str, port: int) -> None:
+    def record_address(self, node_id: int, host: str, port: int) -> None:
         """Record the address of broker *node_id*, which a broker's response contains, for ``address_of``."""
         self.addresses[BrokerId(node_id)] = Address(host, port)
 
@@ -136,8 +136,8 @@ class TopologyService:
 
         If the last response is more than 5 s old, another request is scheduled, whose result later calls return.
         """
-        if trio.current_time() - self._answered_s > _LOOK_S:
-            self._must_look = True
+        if trio.current_time() - self._answered_s > _PROBE_S:
+            self._must_probe = True
             self._wake.set()
         return self._is_answered
 
@@ -155,19 +155,19 @@ class TopologyService:
                 stale = {topic for each in batch for topic in each.topics if topic not in self._fresh}
                 if scheduled:
                     stale |= {info.name or topic for topic, info in self.topology.topics.items() if not info.error}
-                if scheduled or stale or self._must_look or not self.known.is_set():
+                if scheduled or stale or self._must_probe or not self.known.is_set():
                     await self._refresh(stale)
-                    self._must_look = False
+                    self._must_probe = False
                     self.known.set()
                 if scheduled:
                     due_s = trio.current_time() + self._config.metadata_max_age_s
                 for each in batch:
-                    each.told(self.topology)
+                    each.callback(self.topology)
         finally:
-            self._hang_up()
+            self._disconnect()
 
     async def _sleep_until(self, due_s: float) -> None:
-        if not self._waiting and not self._must_look:
+        if not self._waiting and not self._must_probe:
             self._wake = trio.Event()
             with trio.move_on_at(due_s):
                 await self._wake.wait()
@@ -179,25 +179,25 @@ class TopologyService:
         ids = [topic for topic in topics if not isinstance(topic, str) and topic != NO_TOPIC_ID]
         # Separately: if a request has any id, brokers ignore the names.
         for some in [each for each in (names, ids) if each] or [[]]:
-            metadata = await self._answered(some)
-            self.topology = self.topology.refreshed(metadata, trio.current_time())
+            metadata = await self._request_until_answered(some)
+            self.topology = self.topology.with_metadata(metadata, trio.current_time())
             for topic in some:
                 self._fresh[topic] = None
-        self.topology = _without_failed(self.topology, topics)
+        self.topology = _drop_failed_topics(self.topology, topics)
         for broker in self.topology.brokers.values():
-            self.saw(broker.node_id, broker.host, broker.port)
+            self.record_address(broker.node_id, broker.host, broker.port)
         asked = len(names) + len(ids)
         self._log.debug("metadata-refreshed", brokers=len(self.topology.brokers), topics=asked)
-        self._refreshed(self.topology)
+        self._on_refreshed(self.topology)
 
-    async def _answered(self, topics: Sequence[Topic]) -> Any:
+    async def _request_until_answered(self, topics: Sequence[Topic]) -> Any:
         retry_s = _RETRY_S
         while True:
             try:
-                answer = await self._ask(topics)
+                answer = await self._request_metadata(topics)
             except ProxyError as wrong:
                 self._is_answered = False
-                self._hang_up()
+                self._disconnect()
                 self._log.warning("no-broker-reachable", every_s=_COMPLAIN_EVERY_S, reason=wrong)
                 await trio.sleep(retry_s * random.uniform(0.5, 1))
                 retry_s = min(retry_s * 2, _LONGEST_RETRY_S)
@@ -205,21 +205,21 @@ class TopologyService:
                 self._is_answered, self._answered_s = True, trio.current_time()
                 return answer
 
-    async def _ask(self, topics: Sequence[Topic]) -> Any:
+    async def _request_metadata(self, topics: Sequence[Topic]) -> Any:
         connection = self._connection
         if connection is not None:
             try:
-                return await self._metadata(connection, topics)
+                return await self._request_from(connection, topics)
             except ProxyError:
-                self._hang_up()  # it was idle for long, or its broker has stopped; others are tried
+                self._disconnect()  # it was idle for long, or its broker has stopped; others are tried
         wrong: ProxyError | None = None
         for address in self._candidates():
             try:
                 self._connection = await self._open(address)
-                return await self._metadata(self._connection, topics)
+                return await self._request_from(self._connection, topics)
             except ProxyError as failed:
                 wrong = failed
-                self._hang_up()
+                self._disconnect()
         assert wrong is not None
         raise wrong
 
@@ -231,7 +231,7 @@ class TopologyService:
             )
         raise BrokerProtocolError(f"{address}: no handshake within {timeout_s:g} s")
 
-    async def _metadata(self, connection: BrokerConnection, topics: Sequence[Topic]) -> Any:
+    async def _request_from(self, connection: BrokerConnection, topics: Sequence[Topic]) -> Any:
         served = connection.versions.get(ApiKey.METADATA)
         version = min(served.last, _MAX_METADATA_VERSION) if served is not None else 0
         if version < _OLDEST_METADATA_VERSION:
@@ -249,13 +249,13 @@ class TopologyService:
         random.shuffle(live)
         return list(dict.fromkeys([*live, *self._config.bootstrap_servers]))
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.frames.close()
 
 
-def _without_failed(topology: Topology, asked: Collection[Topic]) -> Topology:
+def _drop_failed_topics(topology: Topology, asked: Collection[Topic]) -> Topology:
     """Return *topology*; if too many topics have an error, without those, except for the topics in *asked*."""
     failed = [topic for topic, info in topology.topics.items() if info.error]
     if len(failed) <= _FAILED_TOPICS:
@@ -269,7 +269,7 @@ def _metadata_request(version: int, topics: Sequence[Topic]) -> RequestPayload:
     request: Any = load_request_schema(ApiKey.METADATA, version)
     topic: Any = sys.modules[request.__module__].MetadataRequestTopic
 
-    def named(each: Topic) -> Any:
+    def make_topic(each: Topic) -> Any:
         if isinstance(each, bytes):
             return topic(topic_id=uuid.UUID(bytes=each), name=None)
         name = TopicName(each)
@@ -283,7 +283,7 @@ def _metadata_request(version: int, topics: Sequence[Topic]) -> RequestPayload:
     }
     fields = {field.name for field in dataclasses.fields(request)}
     return request(  # type: ignore[no-any-return]  # the schema is chosen at run time
-        topics=tuple(map(named, askable)),
+        topics=tuple(map(make_topic, askable)),
         allow_auto_topic_creation=False,
         **{name: value for name, value in optional.items() if name in fields},
     )

@@ -14,14 +14,14 @@ from proxy.wire.fetch.requests import (
     RequestLayout,
     TopicSection,
     has_no_tags,
-    read_placed,
+    read_with_positions,
     request_layout,
 )
 from proxy.wire.fetch.types import Topic
 from proxy.wire.headers import RequestHeader
 from proxy.wire.primitives import Cursor
 
-__all__ = ["Repeats", "distinct"]
+__all__ = ["Repeats", "merge_duplicates"]
 
 _AFTER_CORRELATION_ID: Final = 8
 _BLOCK_BYTES: Final = 4096
@@ -50,8 +50,8 @@ class Repeats:
     def read(self, header: RequestHeader, cursor: Cursor, most: int = NO_LIMIT) -> FetchRequest:
         """Decode the connection's next Fetch request, reusing the unchanged sections of the previous one.
 
-        Partitions that the request names twice are merged, as in ``distinct``. *cursor* must stand behind the
-        header's client id. *most* limits the numbers of topics and partitions, as in ``read_request``.
+        Partitions that the request names twice are merged, as in ``merge_duplicates``. *cursor* must stand behind
+        the header's client id. *most* limits the numbers of topics and partitions, as in ``read_request``.
 
         Cost:   a comparison of the bytes, and O(sections whose offsets, epochs or byte limits differ). If anything
             else differs but the correlation id, that of ``read_request`` and O(partitions).
@@ -61,21 +61,21 @@ class Repeats:
         if last is None or last.version != header.api_version or len(self._frame) != len(frame):
             return self._read_all(header, cursor, most)
         sections = last.sections
-        if not self._has(frame, _AFTER_CORRELATION_ID, len(frame)):
-            changed = self._changed(frame)
+        if not self._matches(frame, _AFTER_CORRELATION_ID, len(frame)):
+            changed = self._find_changed(frame)
             layout = request_layout(last.version)
             if changed is None or not all(
-                has_no_tags(layout, entries) and _names_the_same(layout, sections[index].entries, entries)
+                has_no_tags(layout, entries) and _has_same_partitions(layout, sections[index].entries, entries)
                 for index, entries in changed.items()
             ):
                 return self._read_all(header, cursor, most)
-            sections = self._take_over(sections, changed)
+            sections = self._patch_sections(sections, changed)
         self._last = attrs.evolve(last, header=header, sections=sections)
         return self._last
 
     def _read_all(self, header: RequestHeader, cursor: Cursor, most: int) -> FetchRequest:
-        request, self._starts = read_placed(header, cursor, most)
-        sections = distinct(request_layout(request.version), request.sections)
+        request, self._starts = read_with_positions(header, cursor, most)
+        sections = merge_duplicates(request_layout(request.version), request.sections)
         if sections is not request.sections:
             request, self._starts = attrs.evolve(request, sections=sections), [-1] * len(sections)
         self._last = request
@@ -84,7 +84,7 @@ class Repeats:
         self._frame = bytearray(cursor.frame)
         return self._last
 
-    def _take_over(
+    def _patch_sections(
         self, sections: Sequence[TopicSection], changed: Mapping[int, bytes]
     ) -> tuple[TopicSection, ...]:
         patched = list(sections)
@@ -93,11 +93,11 @@ class Repeats:
             patched[index] = TopicSection(sections[index].topic, entries)
         return tuple(patched)
 
-    def _has(self, frame: memoryview, start: int, end: int) -> bool:
+    def _matches(self, frame: memoryview, start: int, end: int) -> bool:
         """Return whether the last frame had the same bytes from *start* to *end*."""
         return self._frame.startswith(frame[start:end], start)
 
-    def _changed(self, frame: memoryview) -> dict[int, bytes] | None:
+    def _find_changed(self, frame: memoryview) -> dict[int, bytes] | None:
         """Return the new entries by index of each section that differs; None if any other bytes of the frame do."""
         if -1 in self._starts:
             return None
@@ -105,28 +105,28 @@ class Repeats:
         changed: dict[int, bytes] = {}
         for block in range(_AFTER_CORRELATION_ID, len(frame), _BLOCK_BYTES):
             at, end = block, min(block + _BLOCK_BYTES, len(frame))
-            if self._has(frame, at, end):
+            if self._matches(frame, at, end):
                 continue
             index = bisect_right(ends, at)
             while index < len(ends) and at < end:
                 start = max(starts[index], at)
-                if not self._has(frame, at, start):
+                if not self._matches(frame, at, start):
                     return None
-                if index not in changed and not self._has(frame, start, ends[index]):
+                if index not in changed and not self._matches(frame, start, ends[index]):
                     changed[index] = bytes(frame[starts[index] : ends[index]])
                 at = ends[index]
                 index += 1
-            if at < end and not self._has(frame, at, end):
+            if at < end and not self._matches(frame, at, end):
                 return None
         return changed
 
 
-def _names_the_same(layout: RequestLayout, before: bytes, now: bytes) -> bool:
+def _has_same_partitions(layout: RequestLayout, before: bytes, now: bytes) -> bool:
     """Return whether the entries *before* and *now* name the same partitions, in the same order."""
     return all(before[at :: layout.stride] == now[at :: layout.stride] for at in range(_PARTITION_BYTES))
 
 
-def distinct(layout: RequestLayout, sections: tuple[TopicSection, ...]) -> tuple[TopicSection, ...]:
+def merge_duplicates(layout: RequestLayout, sections: tuple[TopicSection, ...]) -> tuple[TopicSection, ...]:
     """Merge the entries of partitions that a request names more than once, and drop sections without partitions.
 
     A merged partition keeps the position of its first entry, and has the values of its last one. Return *sections*

@@ -58,7 +58,7 @@ class RequestLayout:
     def stride(self) -> int:
         return self.entry.size
 
-    def ask(self, fields: tuple[int, ...]) -> FetchPartition:
+    def fetch_partition(self, fields: tuple[int, ...]) -> FetchPartition:
         """Convert *fields*, one entry as ``entry.unpack`` returns it, to the partition's fetch parameters.
 
         Leader epochs that the version does not have are -1. The partition's id, ``fields[0]``, is not part of the
@@ -66,11 +66,11 @@ class RequestLayout:
         """
         if self.version >= 12:
             _, epoch, offset, last_fetched_epoch, _, max_bytes = fields
-            return FetchPartition(offset, _shared(max_bytes), epoch, last_fetched_epoch)
+            return FetchPartition(offset, _intern_limit(max_bytes), epoch, last_fetched_epoch)
         if self.version >= 9:
             _, epoch, offset, _, max_bytes = fields
-            return FetchPartition(offset, _shared(max_bytes), epoch)
-        return FetchPartition(fields[1], _shared(fields[-1]))
+            return FetchPartition(offset, _intern_limit(max_bytes), epoch)
+        return FetchPartition(fields[1], _intern_limit(fields[-1]))
 
     def pack(self, partition: int, ask: FetchPartition) -> bytes:
         """Encode one entry: the id *partition* and its fetch parameters *ask*, as far as the version has them.
@@ -87,7 +87,7 @@ class RequestLayout:
 
 
 @lru_cache(64)
-def _shared(limit: int) -> int:
+def _intern_limit(limit: int) -> int:
     """Return one object for all equal numbers: clients have the same limit for most of their partitions."""
     return limit
 
@@ -150,11 +150,11 @@ def read_request(header: RequestHeader, cursor: Cursor, most: int = NO_LIMIT) ->
     Raises: MalformedFrame: the frame is shorter or longer than the request, or a count is impossible; LimitReached:
         a number exceeds *most*.
     """
-    request, _ = read_placed(header, cursor, most)
+    request, _ = read_with_positions(header, cursor, most)
     return request
 
 
-def read_placed(header: RequestHeader, cursor: Cursor, most: int) -> tuple[FetchRequest, Sequence[int]]:
+def read_with_positions(header: RequestHeader, cursor: Cursor, most: int) -> tuple[FetchRequest, Sequence[int]]:
     """Decode a Fetch request as ``read_request`` does; return it and the position of each section's entries.
 
     The position is that in the frame. It is -1 if entries in the frame have tagged fields, which are cut out of the
@@ -170,22 +170,22 @@ def read_placed(header: RequestHeader, cursor: Cursor, most: int) -> tuple[Fetch
     max_bytes = cursor.i32() if version >= 3 else NO_LIMIT
     isolation = cursor.i8() if version >= 4 else 0
     session_id, session_epoch = (cursor.i32(), cursor.i32()) if version >= 7 else (0, -1)
-    topics = _limited(cursor.count(flexible=flexible, item_bytes=3), most)
+    topics = _check_limit(cursor.count(flexible=flexible, item_bytes=3), most)
     starts: MutableSequence[int] = array("q")
     sections = tuple(_read_section(layout, cursor, starts) for _ in range(topics))
-    _limited(sum(len(section.entries) for section in sections) // layout.stride, most)
+    _check_limit(sum(len(section.entries) for section in sections) // layout.stride, most)
     forgotten = tuple(_read_forgotten(layout, cursor, most)) if version >= 7 else ()
     rack_id = (cursor.nullable_string(flexible=flexible) or "") if version >= 11 else ""
     if flexible:
         for tag, field in cursor.tags():
             if tag == 1 and version >= 15:
                 replica_id = Cursor(field).i32()
-    cursor.done()
+    cursor.check_end()
     options = FetchOptions(max_wait_ms, min_bytes, max_bytes, isolation, rack_id)
     return FetchRequest(header, replica_id, options, session_id, session_epoch, sections, forgotten), starts
 
 
-def _limited(count: int, most: int) -> int:
+def _check_limit(count: int, most: int) -> int:
     if count > most:
         raise LimitReached(
             "max-fetch-partitions", f"a fetch of {count} partitions or topics, {most} are let through"
@@ -228,10 +228,10 @@ def _entries_without_tags(layout: RequestLayout, cursor: Cursor, count: int) -> 
 
 def _read_forgotten(layout: RequestLayout, cursor: Cursor, most: int) -> Iterator[PartitionKey]:
     total = 0
-    for _ in range(_limited(cursor.count(flexible=layout.flexible, item_bytes=3), most)):
+    for _ in range(_check_limit(cursor.count(flexible=layout.flexible, item_bytes=3), most)):
         topic = read_topic(cursor, by_id=layout.by_id, flexible=layout.flexible)
         count = cursor.count(flexible=layout.flexible, item_bytes=4)
-        total = _limited(total + count, most)
+        total = _check_limit(total + count, most)
         for _ in range(count):
             yield PartitionKey(topic, cursor.i32())
         if layout.flexible:

@@ -145,20 +145,20 @@ class ResponseLayout:
         if self.version >= 5:
             parts.append(struct.pack(">q", reply.log_start_offset))
         if self.version >= 4:
-            parts.append(self._aborted(reply.aborted))
+            parts.append(self._write_aborted(reply.aborted))
         if self.version >= 11:
             parts.append(_I32.pack(reply.preferred_read_replica))
         parts.append(write_count(record_bytes, flexible=self.flexible))
-        return b"".join(parts), self._partition_tags(reply) if self.flexible else b""
+        return b"".join(parts), self._write_partition_tags(reply) if self.flexible else b""
 
-    def _aborted(self, aborted: tuple[tuple[int, int], ...] | None) -> bytes:
+    def _write_aborted(self, aborted: tuple[tuple[int, int], ...] | None) -> bytes:
         if aborted is None:
             return b"\0" if self.flexible else b"\xff\xff\xff\xff"
         end = b"\0" if self.flexible else b""
         entries = [struct.pack(">qq", *each) + end for each in aborted]
         return write_count(len(entries), flexible=self.flexible) + b"".join(entries)
 
-    def _partition_tags(self, reply: PartitionReply) -> bytes:
+    def _write_partition_tags(self, reply: PartitionReply) -> bytes:
         tags: list[tuple[int, bytes]] = []
         if reply.diverging_epoch is not None:
             tags.append((0, struct.pack(">iqx", *reply.diverging_epoch)))
@@ -215,7 +215,7 @@ def read_response(version: int, frame: bytes | memoryview) -> FetchResponse:
         for tag, field in cursor.tags():
             if tag == 0 and version >= 16:
                 endpoints = read_endpoints(Cursor(field))
-    cursor.done()
+    cursor.check_end()
     return FetchResponse(correlation_id, throttle_ms, error, session_id, topics, endpoints)
 
 
@@ -294,7 +294,7 @@ def _read_aborted(cursor: Cursor, *, flexible: bool) -> tuple[tuple[int, int], .
     count = cursor.length(flexible=flexible)
     if count < 0:
         return None
-    if count * 16 > cursor.rest():
+    if count * 16 > cursor.count_rest():
         raise MalformedFrame(f"{count} aborted transactions cannot follow at {cursor.at}")
     entries = []
     for _ in range(count):

@@ -8,7 +8,7 @@ from kio.index import load_request_schema
 
 from proxy.convert.versions.table import LIFTS, TARGETS, markdown_table, serves
 from proxy.errors import MalformedFrame
-from proxy.wire.apis import VersionRange, offered, passes
+from proxy.wire.apis import VersionRange, is_accepted, offered_ranges
 from tests.wire.broker_versions import BROKERS
 
 REMOVED = {
@@ -45,7 +45,7 @@ def test_a_lift_goes_to_the_nearest_version_that_was_kept(key: int, version: int
     assert (lift.key, lift.version, lift.to) == (key, version, TARGETS[key, version])
     assert lift.to == REMOVED[key][-1] + 1
     assert load_request_schema(key, TARGETS[key, version])
-    assert passes(key, version)
+    assert is_accepted(key, version)
 
 
 @pytest.mark.parametrize(("key", "version"), [each for each in LIFTS if LIFTS[each].steps])
@@ -62,11 +62,11 @@ def test_a_request_that_is_cut_short_is_malformed_or_passes_as_it_is(key: int, v
 def test_a_broker_that_serves_the_old_versions_is_offered_as_it_is() -> None:
     served = {key: VersionRange(*range_) for key, range_ in BROKERS["3.9"].items() if key != 55}
 
-    assert offered(served, TARGETS) == served
+    assert offered_ranges(served, TARGETS) == served
 
 
 def test_in_front_of_kafka_4_everything_is_offered_from_0() -> None:
-    told = offered({key: VersionRange(*range_) for key, range_ in BROKERS["4.3"].items()}, TARGETS)
+    told = offered_ranges({key: VersionRange(*range_) for key, range_ in BROKERS["4.3"].items()}, TARGETS)
 
     assert {key: range_.first for key, range_ in told.items()} == dict.fromkeys(told, 0)
     assert told[1] == VersionRange(0, 18)
@@ -74,10 +74,10 @@ def test_in_front_of_kafka_4_everything_is_offered_from_0() -> None:
 
 
 def test_what_cannot_be_lifted_is_not_offered() -> None:
-    assert offered({2: VersionRange(2, 11)}, TARGETS)[2] == VersionRange(2, 11)
-    assert offered({11: VersionRange(2, 9)}, TARGETS)[11] == VersionRange(0, 9)
-    assert offered({11: VersionRange(3, 9)}, TARGETS)[11] == VersionRange(3, 9)
-    assert 8 not in offered({}, TARGETS)
+    assert offered_ranges({2: VersionRange(2, 11)}, TARGETS)[2] == VersionRange(2, 11)
+    assert offered_ranges({11: VersionRange(2, 9)}, TARGETS)[11] == VersionRange(0, 9)
+    assert offered_ranges({11: VersionRange(3, 9)}, TARGETS)[11] == VersionRange(3, 9)
+    assert 8 not in offered_ranges({}, TARGETS)
 
 
 @pytest.mark.parametrize(

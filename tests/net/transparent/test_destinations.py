@@ -48,7 +48,7 @@ class Cluster(TopologyService):
     def is_of(self, brokers: dict[BrokerId, Address]) -> None:
         self.topology = Topology("c", {n: Broker(n, each.host, each.port, None) for n, each in brokers.items()})
 
-    async def ask_anew(self) -> None:
+    async def refresh_brokers(self) -> None:
         self.asked += 1
         self.is_of({n: Address(each.host, each.port) for n, each in self.topology.brokers.items()} | self.coming)
 
@@ -66,7 +66,7 @@ def cluster() -> Cluster:
 async def asked_of(cluster: Cluster, names: Names, log: io.StringIO | None = None) -> Destinations:
     trio.socket.set_custom_hostname_resolver(names)
     told = Log("text", "info", log or io.StringIO())
-    return Destinations(cluster, look_s=1, log=told, resolved=lambda: None)
+    return Destinations(cluster, refresh_s=1, log=told, on_resolved=lambda: None)
 
 
 async def test_a_broker_is_at_all_addresses_of_its_name(cluster: Cluster, names: Names) -> None:
@@ -125,7 +125,7 @@ async def test_many_that_go_to_new_addresses_at_once_share_a_look_that_takes_lon
 ) -> None:
     """Check that connections do not wait for each other in turn while no broker answers."""
     assert autojump_clock.rate == 0
-    monkeypatch.setattr(Cluster, "ask_anew", lambda _: trio.sleep_forever())
+    monkeypatch.setattr(Cluster, "refresh_brokers", lambda _: trio.sleep_forever())
     cluster.is_of({ONE: Address("one", 9092)})
     it = await asked_of(cluster, names)
     began_s = trio.current_time()
@@ -144,13 +144,13 @@ async def test_where_somebody_goes_nowhere_that_is_known_names_are_resolved_now_
     it = await asked_of(cluster, names)
     assert await it.node_at(Address(V4, 9092)) is None
     names.of = {"one": [V4]}
-    await it.keep_up(any_unknown=True)
-    assert it.known(Address(V4, 9092)) is None
+    await it.refresh(any_unknown=True)
+    assert it.find_known(Address(V4, 9092)) is None
     await trio.sleep(31)
-    await it.keep_up(any_unknown=False)
-    assert it.known(Address(V4, 9092)) is None
-    await it.keep_up(any_unknown=True)
-    assert it.known(Address(V4, 9092)) == ONE
+    await it.refresh(any_unknown=False)
+    assert it.find_known(Address(V4, 9092)) is None
+    await it.refresh(any_unknown=True)
+    assert it.find_known(Address(V4, 9092)) == ONE
 
 
 async def test_what_is_no_brokers_is_asked_about_once_in_a_while(
@@ -175,8 +175,8 @@ async def test_where_only_clients_may_ask_those_count_that_they_were_told_of(
 ) -> None:
     names.of = {"one": [V4], "kafka": ["10.0.0.9"]}
     it = await asked_of(cluster, names)
-    cluster.saw(-1000, "kafka", 9092)
-    cluster.saw(ONE, "one", 9092)
+    cluster.record_address(-1000, "kafka", 9092)
+    cluster.record_address(ONE, "one", 9092)
 
     assert await it.node_at(Address(V4, 9092)) == ONE
     assert await it.node_at(Address("10.0.0.9", 9092)) is None

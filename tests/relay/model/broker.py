@@ -236,7 +236,7 @@ class ModelBroker:
             return False
         if self.throttle_ms:
             flight.is_throttled = True
-            self._answer(flight, context.throttled(), {})
+            self._answer(flight, context.answer_throttled(), {})
             return True
         evictions = self.sessions.evictions
         answer = context.answer(looks, now_s)
@@ -405,7 +405,7 @@ def session_request(request: FetchRequest) -> SessionRequest:
     asks: dict[Key, SessionPartition] = {}
     for section in request.sections:
         for fields in layout.entry.iter_unpack(section.entries):
-            ask = layout.ask(fields)
+            ask = layout.fetch_partition(fields)
             asks[_heard(section.topic), fields[0]] = SessionPartition(
                 ask.offset, ask.max_bytes, ask.epoch, ask.last_fetched_epoch
             )

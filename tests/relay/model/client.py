@@ -157,7 +157,7 @@ class ModelClient:
         }
         self._asked = keyed
         for key in list(self._session.asks):
-            self._session.take_out(key)
+            self._session.remove(key)
         for key, ask in keyed.items():
             self._session.put(key, ask)
         self._plan = plan = self._session.plan(keep=self.has_session)

@@ -460,7 +460,7 @@ class World:
             )
             for topic in self.broker.topics.values()
         ]
-        return before.refreshed(SimpleNamespace(cluster_id="cluster", brokers=brokers, topics=topics))
+        return before.with_metadata(SimpleNamespace(cluster_id="cluster", brokers=brokers, topics=topics))
 
     def _partition(self, log: Log) -> SimpleNamespace:
         replica = self.broker.replicas[log]

@@ -70,7 +70,10 @@ def asked_of(request: FetchRequest) -> list[tuple[Topic, list[tuple[int, ...]]]]
     """Return the same from a request of ``proxy.wire``."""
     layout = request_layout(request.version)
     return [
-        (section.topic, [(fields[0], *layout.ask(fields)) for fields in layout.entry.iter_unpack(section.entries)])
+        (
+            section.topic,
+            [(fields[0], *layout.fetch_partition(fields)) for fields in layout.entry.iter_unpack(section.entries)],
+        )
         for section in request.sections
     ]
 

@@ -26,7 +26,7 @@ def test_a_request_is_read_as_it_was_written(version: int) -> None:
     assert request.options.max_bytes == (1 << 25 if version >= 3 else 2**31 - 1)
     assert (request.session_id, request.session_epoch) == (0, -1)
     assert section.topic == "t"
-    assert {fields[0]: layout.ask(fields) for fields in layout.entry.iter_unpack(section.entries)} == {
+    assert {fields[0]: layout.fetch_partition(fields) for fields in layout.entry.iter_unpack(section.entries)} == {
         0: FetchPartition(10, 1 << 20),
         7: FetchPartition(2**40, 1 << 20),
     }

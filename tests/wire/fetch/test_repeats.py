@@ -23,7 +23,7 @@ from proxy.wire.fetch import (
     request_layout,
     write_request,
 )
-from proxy.wire.fetch.repeats import distinct
+from proxy.wire.fetch.repeats import merge_duplicates
 from proxy.wire.headers import RequestHeader, read_request_header
 from tests.strategies import examples
 
@@ -147,17 +147,21 @@ def section(topic: int, *offsets: tuple[int, int]) -> TopicSection:
 def test_partition_named_twice_keeps_its_first_place_and_gets_its_last_values() -> None:
     sections = (section(0, (0, 5), (1, 6)), section(1, (0, 7)), section(0, (2, 8), (0, 9)), section(1, (0, 10)))
 
-    assert distinct(LAYOUT, sections) == (section(0, (0, 9), (1, 6)), section(1, (0, 10)), section(0, (2, 8)))
+    assert merge_duplicates(LAYOUT, sections) == (
+        section(0, (0, 9), (1, 6)),
+        section(1, (0, 10)),
+        section(0, (2, 8)),
+    )
 
 
 def test_topics_without_partitions_are_left_out() -> None:
-    assert distinct(LAYOUT, (section(0), section(1, (0, 5)), section(2))) == (section(1, (0, 5)),)
+    assert merge_duplicates(LAYOUT, (section(0), section(1, (0, 5)), section(2))) == (section(1, (0, 5)),)
 
 
 def test_sections_without_repeats_and_empty_topics_are_returned_as_they_are() -> None:
     sections = (section(0, (0, 5), (1, 6)), section(1, (0, 7)), section(0, (2, 8)))
 
-    assert distinct(LAYOUT, sections) is sections
+    assert merge_duplicates(LAYOUT, sections) is sections
 
 
 def test_request_that_names_a_partition_twice_is_read_with_it_once() -> None:
@@ -202,5 +206,5 @@ def test_whatever_is_sent_one_after_another_is_read_as_by_itself(version: int, d
         struct.pack_into(">i", sent, 4, data.draw(st.integers(0, 3)))
         alone = outcome(read_request, bytes(sent))
         if isinstance(alone, FetchRequest):
-            alone = attrs.evolve(alone, sections=distinct(request_layout(version), alone.sections))
+            alone = attrs.evolve(alone, sections=merge_duplicates(request_layout(version), alone.sections))
         assert outcome(repeats.read, bytes(sent)) == alone
