@@ -115,5 +115,5 @@ def begin_all(jobs: tuple[Job, ...], cpu_s: CpuClock) -> None:
         job.outcome = job.conversion.begin()
         job.conversion.counts.cpu_us += round((cpu_s() - began_s) * 1e6)
         if job.conversion.held_bytes > left:
-            job.conversion.let_go()
+            job.conversion.drop_output()
         left -= job.conversion.held_bytes

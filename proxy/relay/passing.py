@@ -9,7 +9,7 @@ import attrs
 from kio.schema.api_versions.v0.request import ApiVersionsRequest
 from kio.schema.errors import ErrorCode
 
-from proxy.convert.versions.table import LIFTS, TARGETS, serves
+from proxy.convert.versions.table import TARGETS, UPGRADES, serves
 from proxy.convert.versions.upgrade import AskBroker, AskCoordinator, Compute, Pieces, Upgrade
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError, MalformedFrame
 from proxy.relay.commands import (
@@ -205,7 +205,7 @@ class PassThrough:
             request = self._queue[0]
             header = request.header
             asked = header.api_key, header.api_version
-            lift = LIFTS[asked] if asked in TARGETS else None
+            lift = UPGRADES[asked] if asked in TARGETS else None
             if lift is None or lift.steps is None:
                 self._queue.popleft()
                 yield from self._pass(request)
