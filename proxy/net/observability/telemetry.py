@@ -143,7 +143,7 @@ class Telemetry:
 
     def _told(self, level: Level, event: str, fields: Mapping[str, Scalar]) -> None:
         if level != "debug":
-            self._problems.tell(level, event, fields, _now_us())
+            self._problems.add(level, event, fields, _now_us())
 
 
 def _now_us() -> int:

@@ -34,7 +34,7 @@ from proxy.events import ExchangeRecord, Record
 from proxy.net.io.logs import Log
 from proxy.net.observability.observers import ConnectionInfo
 from proxy.net.observability.sdk import SdkLog, otlp, resource
-from proxy.telemetry import attributes as told
+from proxy.telemetry import attributes as semconv
 from proxy.telemetry.exporting import Exporter
 from proxy.telemetry.producers import Producer, Producers
 from proxy.telemetry.spans import PendingSpans, Span, SpanSubject, shared_span
@@ -146,7 +146,7 @@ class Traces:
         trace = client.leaving.popleft() if client.leaving else self._begun()
         who.trace_id = f"{trace.trace_id:032x}" if trace.is_wanted else None
         if trace.is_wanted:
-            self._emit(trace, client.gathered.exchange(record, self._about(who), trace.producers))
+            self._emit(trace, client.gathered.make_span(record, self._about(who), trace.producers))
         else:
             client.gathered.drop(record)
 
@@ -170,7 +170,7 @@ class Traces:
     def left(self, who: ConnectionInfo, /) -> None:
         client = self._clients.pop(who.number, None)
         if client is not None and client.gathered and (trace := self._begun()).is_wanted:
-            self._emit(trace, client.gathered.unclaimed(self._about(who), trio.current_time()))
+            self._emit(trace, client.gathered.make_unclaimed_span(self._about(who), trio.current_time()))
 
     async def close(self, within_s: float) -> None:
         """Export all remaining spans and end the SDK, in at most *within_s* seconds.
@@ -215,9 +215,9 @@ class Traces:
         exported.set_attributes({attribute.name: value for attribute, value in span.attributes.items()})
         if span.error:
             exported.set_status(Status(StatusCode.ERROR, span.error))
-        if span.below:
+        if span.children:
             context = set_span_in_context(exported, parent)
-            for each in span.below:
+            for each in span.children:
                 self._export(each, context, offset_s)
         self._counts["spans"] += 1
         exported.end(at_ns(span.end_s))
@@ -231,7 +231,7 @@ def _link(producer: Producer) -> Link:
     context = SpanContext(
         producer.trace_id, producer.span_id, is_remote=True, trace_flags=TraceFlags(producer.flags)
     )
-    return Link(context, {told.LINK_OFFSET.name: producer.offset})
+    return Link(context, {semconv.LINK_OFFSET.name: producer.offset})
 
 
 class _TraceIds(RandomIdGenerator):
@@ -253,7 +253,7 @@ class _EnvironmentSampler(Sampler):
 
     def decide(self, trace_id: int) -> SamplingResult:
         """Return the decision of the environment's sampler for a new trace."""
-        return self._asked.should_sample(_ROOT, trace_id, told.POLL.name, SpanKind.CLIENT)
+        return self._asked.should_sample(_ROOT, trace_id, semconv.POLL.name, SpanKind.CLIENT)
 
     def should_sample(self, *_: Any, **__: Any) -> SamplingResult:
         """Return ``decided``, the decision for the trace that is being exported, for each of its spans."""
