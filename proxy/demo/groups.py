@@ -87,7 +87,7 @@ class Groups:
         while True:
             await trio.sleep(0.05)
             now_s = trio.current_time()
-            for group in self.groups.values():
+            for group in list(self.groups.values()):  # requests add groups while this task waits
                 if group.phase is not _Phase.EMPTY:
                     async with group.changed:
                         self._tick(group, now_s)
