@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from proxy.analysis.whatif.fleet import Fleet, candidates, heap_bytes, play
-from proxy.analysis.whatif.replay import Others
+from proxy.analysis.whatif.replay import Others, Outcome
 from proxy.analysis.whatif.sizing import RESULT, sizing, smallest
 from tests.analysis.rows import columns
 
@@ -30,6 +30,14 @@ def test_enough_slots_grant_everybody_and_too_few_refuse() -> None:
     assert 0.7 < tight.in_session / tight.fetches < 0.9
     assert tight.peak_sessions <= 160
     assert tight.peak_partitions == 100 * tight.peak_sessions
+
+
+def test_fleet_without_a_session_at_a_broker_needs_no_slot() -> None:
+    tiny = Fleet(clients=1, partitions=100, brokers=100, read=1)
+
+    assert tiny.sessions == 0
+    assert candidates(tiny, Others()) == [0]
+    assert play(tiny, 0, 1) == Outcome()
 
 
 def test_as_many_slots_as_sessions_are_too_few_since_shards_are_not_even() -> None:
