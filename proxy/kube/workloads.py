@@ -54,8 +54,8 @@ def find_pods(document: Any, item: tuple[str | int, ...] = ()) -> Iterator[PodLo
     if path is not None and isinstance(_at(document, path), Mapping):
         metadata = mapping(document.get("metadata"))
         name = metadata.get("name") or metadata.get("generateName") or ""
-        told = tuple(_misplaced(annotations_of(document), path)) if path else ()
-        yield PodLocation((*item, *path), item, f"{kind}/{name}", told)
+        warnings = tuple(_misplaced(annotations_of(document), path)) if path else ()
+        yield PodLocation((*item, *path), item, f"{kind}/{name}", warnings)
 
 
 def _misplaced(annotations: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
