@@ -41,7 +41,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     if settings.config.upstream_security.sasl == "client":
         servers = trio.run(_greet, settings.config)
-        print(greeting_report(servers, list(security.findings(settings.config))))
+        print(greeting_report(servers, list(security.diagnose_security(settings.config))))
         return 0 if any(not server.problem for server in servers) else 1
     seen, rack = trio.run(_look, settings.config)
     if isinstance(seen, ClusterInfo):

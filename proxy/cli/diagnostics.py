@@ -72,8 +72,8 @@ def diagnose(
         *_sessions(reached),
         *_leaders(reached),
         *_old_clients(reached, compiled=compiled),
-        *racks.findings(cluster.brokers, config.routing, rack),
-        *security.findings(config),
+        *racks.diagnose_racks(cluster.brokers, config.routing, rack),
+        *security.diagnose_security(config),
         *_releases(reached),
         *_reach(cluster),
         *_ports(cluster.brokers, config),
@@ -110,11 +110,12 @@ def _sessions(brokers: list[BrokerInfo]) -> Iterator[Diagnostic]:
 
 
 def _leaders(brokers: list[BrokerInfo]) -> Iterator[Diagnostic]:
-    told = _nodes(brokers, lambda fetch: fetch >= _NODE_ENDPOINTS_FETCH)
+    with_endpoints = _nodes(brokers, lambda fetch: fetch >= _NODE_ENDPOINTS_FETCH)
     searched = _nodes(brokers, lambda fetch: _OLDEST_FETCH <= fetch < _NODE_ENDPOINTS_FETCH)
-    if told:
+    if with_endpoints:
         yield Diagnostic(
-            "ok", f"a moved leader is named, with its address, in the responses of {told} (Fetch v16 or newer)"
+            "ok",
+            f"a moved leader is named, with its address, in the responses of {with_endpoints} (Fetch v16 or newer)",
         )
     if searched:
         yield Diagnostic("note", f"a moved leader is found by a metadata request with {searched} (below Fetch v16)")
@@ -140,13 +141,13 @@ def _old_clients(brokers: list[BrokerInfo], *, compiled: bool) -> Iterator[Diagn
 def _releases(brokers: list[BrokerInfo]) -> Iterator[Diagnostic]:
     releases = sorted({kafka_release(broker.versions) for broker in brokers})
     if len(releases) > 1:
-        told = "; ".join(
+        described = "; ".join(
             f"{named([b for b in brokers if kafka_release(b.versions) == release])} {release}"
             for release in releases
         )
         yield Diagnostic(
             "note",
-            f"the brokers have several releases: {told}. Clients are offered the API versions of all of them",
+            f"the brokers have several releases: {described}. Clients are offered the API versions of all of them",
         )
 
 

@@ -152,8 +152,8 @@ async def _selector_class(connection: ProbeConnection, node: int) -> str | None:
         answer: DescribeConfigsResponse = await connection.ask(DescribeConfigsRequest(resources=(resource,)))
     except ProxyError:
         return None
-    told = [config for result in answer.results for config in result.configs if config.name == _SELECTOR_CLASS]
-    return next((config.value or "" for config in told if not config.is_sensitive), None)
+    configs = [config for result in answer.results for config in result.configs if config.name == _SELECTOR_CLASS]
+    return next((config.value or "" for config in configs if not config.is_sensitive), None)
 
 
 @contextmanager

@@ -7,28 +7,30 @@ from proxy.cli.cluster_info import BrokerInfo, Diagnostic, named
 from proxy.config import RoutingConfig
 from proxy.config.rack import RackFound
 
-__all__ = ["findings"]
+__all__ = ["diagnose_racks"]
 
 _FOLLOWERS_FETCH: Final = 11
 """The first Fetch version that reads from followers (KIP-392)."""
 _RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
-def findings(brokers: Sequence[BrokerInfo], routing: RoutingConfig, found: RackFound) -> Iterator[Diagnostic]:
+def diagnose_racks(brokers: Sequence[BrokerInfo], routing: RoutingConfig, found: RackFound) -> Iterator[Diagnostic]:
     """Yield the diagnostics of ``check`` about racks, and about the replicas that Sidefetch will read.
 
     Args: routing: the options for racks and replicas.
           found:   the result of the search for the rack of this process.
     """
-    yield from _here(brokers, routing, found)
-    yield from _there(brokers)
+    yield from _diagnose_own_rack(brokers, routing, found)
+    yield from _diagnose_broker_racks(brokers)
     if routing.replica_selector == "leader":
         yield Diagnostic("note", "reads go to the leaders (--replica-selector leader)")
     elif found.rack is not None and found.rack in _racks(brokers):
-        yield from _reads(brokers, routing, found.rack)
+        yield from _diagnose_replicas(brokers, routing, found.rack)
 
 
-def _here(brokers: Sequence[BrokerInfo], routing: RoutingConfig, found: RackFound) -> Iterator[Diagnostic]:
+def _diagnose_own_rack(
+    brokers: Sequence[BrokerInfo], routing: RoutingConfig, found: RackFound
+) -> Iterator[Diagnostic]:
     racks = _racks(brokers)
     known = found.rack is not None
     for fault in found.faults:
@@ -38,11 +40,11 @@ def _here(brokers: Sequence[BrokerInfo], routing: RoutingConfig, found: RackFoun
     elif found.how:
         yield Diagnostic("note", f"the rack of Sidefetch was {found.how}")
     if known and brokers and found.rack not in racks:
-        told = f"their racks are {', '.join(racks)}" if racks else "they have no racks"
+        described = f"their racks are {', '.join(racks)}" if racks else "they have no racks"
         yield Diagnostic(
             "warning",
-            f"NO BROKER IS IN RACK {found.rack}, the rack of Sidefetch: {told}. No replica is closest, so reads go"
-            " to the leaders. Remedy: correct --rack or broker.rack; both must be exactly equal",
+            f"NO BROKER IS IN RACK {found.rack}, the rack of Sidefetch: {described}. No replica is closest, so"
+            " reads go to the leaders. Remedy: correct --rack or broker.rack; both must be exactly equal",
         )
     elif not known and racks and routing.replica_selector != "leader":
         tried = "; ".join(map(str, found.misses))
@@ -53,7 +55,7 @@ def _here(brokers: Sequence[BrokerInfo], routing: RoutingConfig, found: RackFoun
         )
 
 
-def _there(brokers: Sequence[BrokerInfo]) -> Iterator[Diagnostic]:
+def _diagnose_broker_racks(brokers: Sequence[BrokerInfo]) -> Iterator[Diagnostic]:
     racks = _racks(brokers)
     lacking = [broker for broker in brokers if not broker.rack]
     if not racks:
@@ -66,7 +68,7 @@ def _there(brokers: Sequence[BrokerInfo]) -> Iterator[Diagnostic]:
         yield Diagnostic("note", f"the brokers' racks: {', '.join(racks)}")
 
 
-def _reads(brokers: Sequence[BrokerInfo], routing: RoutingConfig, rack: str) -> Iterator[Diagnostic]:
+def _diagnose_replicas(brokers: Sequence[BrokerInfo], routing: RoutingConfig, rack: str) -> Iterator[Diagnostic]:
     reached = [broker for broker in brokers if not broker.problem]
     old = [broker for broker in reached if broker.fetch < _FOLLOWERS_FETCH]
     able = [broker for broker in reached if broker.fetch >= _FOLLOWERS_FETCH]
@@ -79,8 +81,8 @@ def _reads(brokers: Sequence[BrokerInfo], routing: RoutingConfig, rack: str) -> 
     if routing.replica_selector == "rack-aware":
         yield Diagnostic(
             "ok",
-            f"reads go to an in-sync replica in rack {rack} if there is one, whatever the brokers prefer"
-            " (--replica-selector rack-aware)",
+            f"reads go to an in-sync replica in rack {rack} if there is one, even if the brokers prefer another"
+            " replica (--replica-selector rack-aware)",
         )
         return
     without = [broker for broker in able if broker.selector_class == ""]

@@ -51,9 +51,9 @@ def _head(document: Mapping[str, Any], failed: str) -> Text:
         style = "bold yellow"
     up_s = (document["now_us"] - document["started_us"]) / 1_000_000
     rack = f"rack {document['rack']}" if document["rack"] else "rack not known"
-    told = [f"cluster {document['cluster_id'] or 'not known yet'}", rack, f"up {_lasting(up_s)}"]
+    facts = [f"cluster {document['cluster_id'] or 'not known yet'}", rack, f"up {_lasting(up_s)}"]
     text = Text.assemble(("Sidefetch ", "bold"), (_plain(status), style))
-    return text.append(_plain("  " + ", ".join(told)), "dim")
+    return text.append(_plain("  " + ", ".join(facts)), "dim")
 
 
 def _sums(document: Mapping[str, Any]) -> Table:
@@ -108,11 +108,11 @@ def _hour(minutes: Sequence[Mapping[str, Any]]) -> Table:
     ):
         values = [minute[name] for minute in minutes]
         most = max(values)
-        told = short_bytes(most) if name == "record_bytes" else f"{most:,}"
+        limit = short_bytes(most) if name == "record_bytes" else f"{most:,}"
         # Both kinds of fetches have the same scale, so that the difference shows the saved fetches.
         scale = max(minute["client_fetches"] for minute in minutes) if name == "broker_fetches" else most
         grid.add_row(
-            Text(label, "dim"), Text(_line(values, max(scale, most)), style), Text(f"at most {told}", "dim")
+            Text(label, "dim"), Text(_line(values, max(scale, most)), style), Text(f"at most {limit}", "dim")
         )
     return grid
 

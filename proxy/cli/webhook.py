@@ -69,9 +69,9 @@ def add_to(commands: Commands) -> None:
         f" [default: {_GRACE}]",
     )
     for option, metavar in ((_LOG_FORMAT, "FORMAT"), (_LOG_LEVEL, "LEVEL")):
-        told = option.default_text
-        help_text = f"{option.kind.accepts} [default: {told}]"
-        parser.add_argument(option.flag, metavar=metavar, default=told, help=help_text)
+        default = option.default_text
+        help_text = f"{option.kind.accepts} [default: {default}]"
+        parser.add_argument(option.flag, metavar=metavar, default=default, help=help_text)
     parser.set_defaults(run=_run)
 
 
