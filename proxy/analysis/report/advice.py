@@ -31,8 +31,8 @@ def advice(found: QueryResults) -> tuple[Recommendation, ...]:
     Each rule looks for one problem in the results: clients that break on Kafka 4, traffic across racks, and others.
     Their order gives the importance. The result is empty if no rule finds a problem.
     """
-    told = (each for rule in _RULES for each in islice(rule(found), _MOST_OF_A_RULE))
-    return tuple(islice(told, MOST))
+    recommendations = (each for rule in _RULES for each in islice(rule(found), _MOST_OF_A_RULE))
+    return tuple(islice(recommendations, MOST))
 
 
 def _upgrades(found: QueryResults) -> Iterator[Recommendation]:

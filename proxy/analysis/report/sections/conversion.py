@@ -87,8 +87,8 @@ def _chart(found: ConversionFigures) -> list[Chart]:
     if not rows:
         return []
     values = tuple(row["cpu_s"] * _SECOND_US for row in rows)
-    told = "; ".join(
+    summary = "; ".join(
         f"{named(row['client_id'])}: {in_words(value, 'us')}" for row, value in zip(rows, values, strict=True)
     )
     names = tuple(named(row["client_id"]) for row in rows)
-    return [Chart("bars", "CPU time of conversions", told, "us", names, (Series("CPU", "crossed", values),))]
+    return [Chart("bars", "CPU time of conversions", summary, "us", names, (Series("CPU", "crossed", values),))]

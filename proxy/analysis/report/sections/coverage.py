@@ -77,23 +77,23 @@ def asked(ledger: LedgerFrames, bad: DataFrame) -> CoverageFigures:
 def section(found: CoverageFigures) -> ReportSection:
     """Return the last section of the report: the numbers of rows behind the other sections, and of missing rows."""
     about = found.about
-    told = [
+    sentences = [
         f"{plural(about.row_count, 'row')} of {plural(about.proxy_count, 'process', 'processes')} of Sidefetch."
     ]
     if about.lost_count:
-        told.append(f"Sidecars report the loss of {plural(about.lost_count, 'row')}.")
+        sentences.append(f"Sidecars report the loss of {plural(about.lost_count, 'row')}.")
     if found.missing_count:
-        told.append(f"{plural(found.missing_count, 'row')} are missing without a reported reason.")
+        sentences.append(f"{plural(found.missing_count, 'row')} are missing without a reported reason.")
     if about.bad_count:
-        told.append(f"{plural(about.bad_count, 'row')} could not be read.")
-    if len(told) == 1:
-        told.append("No row is known to be missing.")
+        sentences.append(f"{plural(about.bad_count, 'row')} could not be read.")
+    if len(sentences) == 1:
+        sentences.append("No row is known to be missing.")
     kept = Ranking(found.by_record, len(found.by_record), None)
     gone = Ranking(found.lost, len(found.lost), None)
     return ReportSection(
         "read",
         "What this is made from",
-        " ".join(told),
+        " ".join(sentences),
         "A row that came twice is counted once. What a process did before its first row here, or after its last,"
         " is not known."
         + (

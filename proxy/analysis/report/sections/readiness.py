@@ -118,8 +118,8 @@ def _chart(found: Readiness) -> list[Chart]:
         Series("breaks on Kafka 4", "bad", tuple(value if breaks else 0 for _, value, breaks in bars)),
         Series("does not", "client", tuple(0 if breaks else value for _, value, breaks in bars)),
     )
-    told = "; ".join(f"{name}: {in_words(value, 'bytes')}" for name, value, _ in bars)
-    return [Chart("bars", "Traffic of clients", told, "bytes", tuple(name for name, _, _ in bars), series)]
+    summary = "; ".join(f"{name}: {in_words(value, 'bytes')}" for name, value, _ in bars)
+    return [Chart("bars", "Traffic of clients", summary, "bytes", tuple(name for name, _, _ in bars), series)]
 
 
 def _who(row: Row) -> str:

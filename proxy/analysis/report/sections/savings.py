@@ -111,15 +111,17 @@ def _records(total: Row) -> str:
 
 
 def _honest(total: Row) -> str:
-    told = ["What a client with sessions would have cost is with its sessions, as if brokers had a slot for each."]
+    sentences = [
+        "What a client with sessions would have cost is with its sessions, as if brokers had a slot for each."
+    ]
     if total["is_modelled"]:
-        told.append(
+        sentences.append(
             "Where records were converted, the direct answer is modelled: with records as brokers have them."
         )
     if total["is_sampled"]:
-        told.append("Not every fetch has a row: these are estimates.")
-    told.append("Of a topic, what is no record is shared out by the partitions that were asked for.")
-    return " ".join(told)
+        sentences.append("Not every fetch has a row: these are estimates.")
+    sentences.append("Of a topic, what is no record is shared out by the partitions that were asked for.")
+    return " ".join(sentences)
 
 
 def _charts(found: Savings) -> list[Chart]:

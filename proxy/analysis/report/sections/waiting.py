@@ -124,6 +124,6 @@ def _chart(found: Waiting) -> list[Chart]:
         Series(_WORDS[cause], _TONES.get(cause, "own"), tuple(row[cause] * _SECOND_US for row in rows))
         for cause in DELAYS
     )
-    told = "; ".join(f"{named(row['client_id'])}: {in_words(row['delay_s'] * _SECOND_US, 'us')}" for row in rows)
+    summary = "; ".join(f"{named(row['client_id'])}: {in_words(row['delay_s'] * _SECOND_US, 'us')}" for row in rows)
     names = tuple(named(row["client_id"]) for row in rows)
-    return [Chart("bars", "Delay of clients, by what they waited for", told, "us", names, series)]
+    return [Chart("bars", "Delay of clients, by what they waited for", summary, "us", names, series)]

@@ -159,5 +159,5 @@ def _matrix(found: Zones) -> list[Chart]:
         )
         for source in most
     )
-    told = "; ".join(f"{one} to {other}: {in_words(went[one, other], 'bytes')}" for one, other in list(went)[:9])
-    return [Chart("matrix", "From the rack at the left to the one above", told, "bytes", tuple(most), series)]
+    summary = "; ".join(f"{one} to {other}: {in_words(went[one, other], 'bytes')}" for one, other in list(went)[:9])
+    return [Chart("matrix", "From the rack at the left to the one above", summary, "bytes", tuple(most), series)]
