@@ -103,10 +103,10 @@ def linked_with(files: Iterable[Path]) -> set[Path]:
     """Return the shared libraries and the loader that the programs and libraries among *files* need."""
     found: set[Path] = set()
     for file in filter(_is_linked, files):
-        told = subprocess.run(["ldd", str(file)], capture_output=True, text=True, check=False).stdout
-        if missing := re.findall(r"(\S+) => not found", told):
+        output = subprocess.run(["ldd", str(file)], capture_output=True, text=True, check=False).stdout
+        if missing := re.findall(r"(\S+) => not found", output):
             raise SystemExit(f"{file} needs {', '.join(missing)}, which is not there")
-        found.update(map(Path, re.findall(r"(?:=> |^\s+)(/\S+) \(0x", told, re.MULTILINE)))
+        found.update(map(Path, re.findall(r"(?:=> |^\s+)(/\S+) \(0x", output, re.MULTILINE)))
     return found
 
 

@@ -74,10 +74,10 @@ class EmbeddedCluster:
     @property
     def record_bytes(self) -> dict[str | None, int]:
         """The bytes of records in the brokers' fetch responses, by the broker's rack (None for brokers without)."""
-        told: dict[str | None, int] = dict.fromkeys(self.state.racks.values(), 0)
+        sizes: dict[str | None, int] = dict.fromkeys(self.state.racks.values(), 0)
         for node, broker in self.brokers.items():
-            told[self.state.racks[node]] += broker.counters.record_bytes
-        return told
+            sizes[self.state.racks[node]] += broker.counters.record_bytes
+        return sizes
 
     @property
     def sessions(self) -> int:

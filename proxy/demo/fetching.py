@@ -43,7 +43,7 @@ __all__ = ["FetchHandler", "PartitionRead"]
 _FETCH_MAX_BYTES: Final = 55 * 1024 * 1024  # the default of Kafka's fetch.max.bytes
 _BY_RACK: Final = 11
 _BY_ID: Final = 13
-_TELLS_LEADER: Final = 16
+_LEADER_IN_RESPONSE: Final = 16
 
 
 @attrs.frozen
@@ -105,7 +105,7 @@ class FetchHandler:
         wait_s = body.max_wait.total_seconds()
         if not _enough(results, body.min_bytes) and wait_s > 0:
             results = await self._park(context, body, version, wait_s)
-        if version < _TELLS_LEADER:
+        if version < _LEADER_IN_RESPONSE:
             results = {key: attrs.evolve(r, leader=None) if r.leader else r for key, r in results.items()}
         answer = context.answer(results, trio.current_time())
         return _response(answer, results, self._endpoints(results.values()))

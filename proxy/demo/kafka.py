@@ -119,10 +119,10 @@ async def _check_tools() -> None:
     missing = [name for name in ("java", "mvn") if shutil.which(name) is None]
     if missing:
         raise DemoFailed(f"real brokers need Java {_JAVA} or newer and Maven; not found: {', '.join(missing)}")
-    told = await trio.run_process(["java", "-version"], capture_stderr=True, check=False)
-    release = re.search(rb'version "(?:1\.)?(\d+)', told.stderr)
+    java = await trio.run_process(["java", "-version"], capture_stderr=True, check=False)
+    release = re.search(rb'version "(?:1\.)?(\d+)', java.stderr)
     if release is None or int(release[1]) < _JAVA:
-        line = (told.stderr.decode(errors="replace").splitlines() or ["it says nothing"])[0]
+        line = (java.stderr.decode(errors="replace").splitlines() or ["it says nothing"])[0]
         raise DemoFailed(f"real brokers need Java {_JAVA} or newer; java -version says: {line}")
 
 
@@ -131,8 +131,8 @@ async def _run(command: Sequence[str], what: str) -> None:
         command, capture_stdout=True, capture_stderr=True, check=False, start_new_session=True
     )
     if done.returncode:
-        told = (done.stdout + done.stderr).decode(errors="replace").splitlines()
-        raise DemoFailed("\n".join([f"{what} failed:", *told[-8:]]))
+        output = (done.stdout + done.stderr).decode(errors="replace").splitlines()
+        raise DemoFailed("\n".join([f"{what} failed:", *output[-8:]]))
 
 
 async def _jars(version: str, say: Callable[[str], None]) -> Path:
@@ -242,9 +242,9 @@ async def _replicate(connection: KafkaConnection) -> None:
     answer = await connection.receive_frame()
     if answer is None:
         raise DemoFailed("Kafka closed the connection when asked to replicate the topic")
-    _, told = read_response(*_REASSIGN, answer)
-    if told.error_code or any(each.error_code for topic in told.responses for each in topic.partitions):
-        raise DemoFailed(f"Kafka did not replicate the topic: {told}")
+    _, response = read_response(*_REASSIGN, answer)
+    if response.error_code or any(each.error_code for topic in response.responses for each in topic.partitions):
+        raise DemoFailed(f"Kafka did not replicate the topic: {response}")
 
 
 async def _leaders(connection: KafkaConnection, replicas: int = 1) -> dict[int, tuple[str, list[int]]] | None:
@@ -252,8 +252,8 @@ async def _leaders(connection: KafkaConnection, replicas: int = 1) -> dict[int, 
 
     Returns: None while a partition has no leader, or a busy one has fewer than *replicas* in sync.
     """
-    told = await connection.call("metadata", 12, {"topics": [{"name": TOPIC}]})
-    (topic,) = told.topics
+    metadata = await connection.call("metadata", 12, {"topics": [{"name": TOPIC}]})
+    (topic,) = metadata.topics
     if len(topic.partitions) < PARTITIONS or any(partition.error_code for partition in topic.partitions):
         return None
     at_work = [partition for partition in topic.partitions if partition.partition_index in busy()]
@@ -265,7 +265,7 @@ async def _leaders(connection: KafkaConnection, replicas: int = 1) -> dict[int, 
             f"{broker.host}:{broker.port}",
             [index for index in busy() if leader_of[index] == broker.node_id],
         )
-        for broker in told.brokers
+        for broker in metadata.brokers
     }
 
 

@@ -79,10 +79,10 @@ async def _beginnings(bootstrap: str, topic: str, partitions: Iterable[int]) -> 
     for address, asks in asked.items():
         async with connect(address) as raw:
             answer = await _call(raw, OffsetRequest_v0(-1, [(topic, asks)]))
-        ((_, told),) = answer.topics
-        for _, error, _ in told:
+        ((_, partition_offsets),) = answer.topics
+        for _, error, _ in partition_offsets:
             _check("ListOffsets v0", error)
-        led[address] = {partition: offsets[0] for partition, _, offsets in told}
+        led[address] = {partition: offsets[0] for partition, _, offsets in partition_offsets}
     return led
 
 
