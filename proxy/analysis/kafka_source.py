@@ -246,7 +246,7 @@ class _Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"{self._topic.name}/{number}: the stream has read up to offset {begin}, but the partition ends"
                     " before it: the topic was created again; to read it, use a new folder for the stream"
                 )
-        return limited(start, ends, limit.max_rows) if isinstance(limit, ReadMaxRows) else ends
+        return limit_offsets(start, ends, limit.max_rows) if isinstance(limit, ReadMaxRows) else ends
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         return self._topic.ranges(self._asking(), start, end)
@@ -267,7 +267,7 @@ class _Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._consumer.close()
 
 
-def limited(start: Offsets, ends: Offsets, most: int) -> Offsets:
+def limit_offsets(start: Offsets, ends: Offsets, most: int) -> Offsets:
     """Return the end offsets of a stream's next batch of at most *most* offsets, over all partitions.
 
     The batch is divided among the partitions in proportion to their backlogs. If all backlogs fit into it, the

@@ -23,7 +23,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from proxy.analysis.schemas import SCHEMAS
 from proxy.telemetry import ledger
 
-__all__ = ["BAD", "BAD_ROWS", "KEY", "WIDE", "parsed"]
+__all__ = ["BAD", "BAD_ROWS", "KEY", "WIDE", "parse_lines"]
 
 BAD: Final = "bad"
 """The ``record`` value of bad rows."""
@@ -57,7 +57,7 @@ _NEXT_ROW: Final = r'\}\s*\{\s*"\w+"\s*:'
 """Matches the start of a second JSON object. It never matches within a text, where a backslash precedes a quote."""
 
 
-def parsed(lines: DataFrame) -> DataFrame:
+def parse_lines(lines: DataFrame) -> DataFrame:
     """Parse JSON lines of a ledger into rows with the columns of ``WIDE``; turn invalid lines into bad rows.
 
     *lines* has the columns ``value``, the text of a line, and ``file``, its file or topic/partition@offset. A bad

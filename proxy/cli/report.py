@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from proxy.cli.extras import needs_spark_extra
+from proxy.cli.extras import require_spark_extra
 from proxy.cli.options import Commands
 from proxy.cli.spark import add_flags, settings_of, spark_at
 from proxy.errors import ConfigError
@@ -70,7 +70,7 @@ def _run(arguments: argparse.Namespace) -> int:
     for ledger in arguments.ledgers:
         _check_exists(ledger)
     settings = settings_of(arguments.conf)
-    with needs_spark_extra():
+    with require_spark_extra():
         from proxy.analysis.answers.zones import Prices
         from proxy.analysis.days import parse_days
         from proxy.analysis.ingest import read
@@ -124,9 +124,9 @@ def _write(out: Path, kind: str, report: Any) -> None:
         elif kind == "json":
             _write_atomically(out, as_json(report).encode())
         else:
-            from proxy.analysis.report.page import page
+            from proxy.analysis.report.page import render_page
 
-            _write_atomically(out, page(report).encode())
+            _write_atomically(out, render_page(report).encode())
     except OSError as wrong:
         raise ConfigError(f"out: {out} cannot be written ({wrong.strerror})") from None
 

@@ -11,7 +11,7 @@ import vl_convert
 from proxy.analysis.report.model import Chart, Tone, Unit
 from proxy.analysis.report.words import in_words
 
-__all__ = ["NARROW_PX", "WIDE_PX", "drawn"]
+__all__ = ["NARROW_PX", "WIDE_PX", "draw_chart"]
 
 _Drawing = Any
 """An Altair chart; its methods do not declare their types."""
@@ -40,7 +40,7 @@ _VARIABLES: Final = {
 """The page's CSS variable for each colour; Vega has no variables."""
 
 
-def drawn(chart: Chart, width_px: int) -> str:
+def draw_chart(chart: Chart, width_px: int) -> str:
     """Draw *chart* with Vega and return it as an ``svg`` element, *width_px* pixels wide.
 
     Its colours are CSS variables of the page. It has no accessible name; the page adds the chart's description.
@@ -51,10 +51,10 @@ def drawn(chart: Chart, width_px: int) -> str:
     )
     axis = alt.AxisConfig(labelColor=_SOFT, labelFontSize=12, gridColor=_LINE, domain=False, ticks=False)
     spec = spec.configure(aria=False, background="#ffffff00", view=alt.ViewConfig(stroke=None), axis=axis)
-    return _in_the_pages_colours(vl_convert.vegalite_to_svg(spec.to_dict()))
+    return _apply_page_colours(vl_convert.vegalite_to_svg(spec.to_dict()))
 
 
-def _in_the_pages_colours(svg: str) -> str:
+def _apply_page_colours(svg: str) -> str:
     svg = re.sub(r"#[0-9a-f]{6}\b", lambda found: _VARIABLES.get(found[0], found[0]), svg)
     svg = re.sub(r' (?:role|aria-roledescription)="[^"]*"', "", svg)
     return svg.replace(' font-family="sans-serif"', "")

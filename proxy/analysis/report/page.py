@@ -5,7 +5,7 @@ from html import escape
 from importlib.resources import files
 from typing import Final
 
-from proxy.analysis.report.charts import NARROW_PX, WIDE_PX, drawn
+from proxy.analysis.report.charts import NARROW_PX, WIDE_PX, draw_chart
 from proxy.analysis.report.model import (
     Chart,
     Figure,
@@ -19,7 +19,7 @@ from proxy.analysis.report.model import (
 )
 from proxy.analysis.report.words import in_words, plural
 
-__all__ = ["page"]
+__all__ = ["render_page"]
 
 _ICON: Final = (
     '<rect width="32" height="32" rx="8" fill="#0f766e"/>'
@@ -28,7 +28,7 @@ _ICON: Final = (
 _NUMBERS: Final = frozenset({"count", "bytes", "us", "usd", "share", "ratio"})
 
 
-def page(report: Report) -> str:
+def render_page(report: Report) -> str:
     """Return the report as a complete HTML document, with its styles and charts, and no script or external file."""
     css = (files("proxy.analysis.report") / "page.css").read_text(encoding="utf-8")
     icon = f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 32 32'>{_ICON}</svg>".replace('"', "'")
@@ -132,7 +132,7 @@ def _chart(chart: Chart) -> str:
     legend = "".join(f'<li class="{each.tone}">{escape(each.name)}</li>' for each in chart.series)
     is_named = chart.kind != "matrix" and len(chart.series) > 1
     drawings = "".join(
-        f'<div class="{name}" role="img" aria-label="{escape(chart.told)}">{drawn(chart, width_px)}</div>'
+        f'<div class="{name}" role="img" aria-label="{escape(chart.told)}">{draw_chart(chart, width_px)}</div>'
         for name, width_px in (("wide", WIDE_PX), ("narrow", NARROW_PX))
     )
     return (

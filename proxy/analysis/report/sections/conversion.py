@@ -7,7 +7,7 @@ import attrs
 from proxy.analysis.answers.conversion import conversion
 from proxy.analysis.frames import LedgerFrames
 from proxy.analysis.report.model import Chart, Figure, ReportColumn, ReportSection, Series
-from proxy.analysis.report.ranking import Ranking, named, share, summed, table_of, the_first
+from proxy.analysis.report.ranking import Ranking, display_name, rank_rows, share, sum_by, table_of
 from proxy.analysis.report.words import in_words, plural
 
 __all__ = ["ConversionFigures", "asked", "figures", "section"]
@@ -33,8 +33,8 @@ def asked(ledger: LedgerFrames) -> ConversionFigures:
 
     A client is a client id, software and target record format here, in all clusters together.
     """
-    by_client = summed(conversion(ledger), ["client_id", "software", "converted_to"], _SUMS)
-    return ConversionFigures(the_first(by_client, "cpu_s", _SUMS))
+    by_client = sum_by(conversion(ledger), ["client_id", "software", "converted_to"], _SUMS)
+    return ConversionFigures(rank_rows(by_client, "cpu_s", _SUMS))
 
 
 def figures(found: ConversionFigures) -> tuple[Figure, ...]:
@@ -68,7 +68,7 @@ def section(found: ConversionFigures) -> ReportSection:
                 "Clients by CPU time",
                 found.by_client,
                 (
-                    (ReportColumn("client_id", "Client"), lambda row: named(row["client_id"])),
+                    (ReportColumn("client_id", "Client"), lambda row: display_name(row["client_id"])),
                     (ReportColumn("software", "Software"), lambda row: row["software"]),
                     (ReportColumn("converted_to", "Format"), lambda row: f"v{row['converted_to']}"),
                     (ReportColumn("in_bytes", "Before", "bytes"), lambda row: row["in_bytes"]),
@@ -88,7 +88,8 @@ def _chart(found: ConversionFigures) -> list[Chart]:
         return []
     values = tuple(row["cpu_s"] * _SECOND_US for row in rows)
     summary = "; ".join(
-        f"{named(row['client_id'])}: {in_words(value, 'us')}" for row, value in zip(rows, values, strict=True)
+        f"{display_name(row['client_id'])}: {in_words(value, 'us')}"
+        for row, value in zip(rows, values, strict=True)
     )
-    names = tuple(named(row["client_id"]) for row in rows)
+    names = tuple(display_name(row["client_id"]) for row in rows)
     return [Chart("bars", "CPU time of conversions", summary, "us", names, (Series("CPU", "crossed", values),))]

@@ -10,7 +10,7 @@ from proxy.analysis.answers.coverage import coverage
 from proxy.analysis.answers.parts import union_rows
 from proxy.analysis.frames import LedgerFrames
 from proxy.analysis.report.model import ReportColumn, ReportScope, ReportSection, ReportTable
-from proxy.analysis.report.ranking import MOST, Ranking, Row, rows_of, table_of, the_first
+from proxy.analysis.report.ranking import MOST, Ranking, Row, rank_rows, rows_of, table_of
 from proxy.analysis.report.words import in_words, plural
 
 __all__ = ["CoverageFigures", "asked", "section"]
@@ -55,7 +55,7 @@ def asked(ledger: LedgerFrames, bad: DataFrame) -> CoverageFigures:
     by_cluster = common.where("cluster_id is not null").groupBy("cluster_id").agg(F.count("*").alias("rows"))
     clusters = rows_of(by_cluster.orderBy(F.desc("rows")), _MOST_CLUSTERS)
     reasons = bad.groupBy("reason").agg(F.count("*").alias("rows"), F.max("file").alias("file"))
-    found = the_first(reasons, "rows", ("rows",))
+    found = rank_rows(reasons, "rows", ("rows",))
     lost = rows_of(ledger.lost.groupBy("reason").agg(F.sum("count").alias("rows")).orderBy(F.desc("rows")), MOST)
     (covered,) = rows_of(
         coverage(ledger).agg(F.sum("lost_rows").alias("lost"), F.sum("missing_rows").alias("missing"))

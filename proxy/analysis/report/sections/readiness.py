@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from proxy.analysis.answers.readiness import readiness
 from proxy.analysis.frames import LedgerFrames
 from proxy.analysis.report.model import Chart, Figure, ReportColumn, ReportSection, Series
-from proxy.analysis.report.ranking import Ranking, Row, named, rows_of, share, table_of, the_first
+from proxy.analysis.report.ranking import Ranking, Row, display_name, rank_rows, rows_of, share, table_of
 from proxy.analysis.report.words import in_words, plural
 
 __all__ = ["Readiness", "asked", "figures", "section"]
@@ -55,7 +55,7 @@ def asked(ledger: LedgerFrames) -> Readiness:
                 "versions"
             ),
         )
-        breaking = the_first(clients.where("client_breaks"), "bytes", _SUMS)
+        breaking = rank_rows(clients.where("client_breaks"), "bytes", _SUMS)
         (whole,) = rows_of(clients.agg(F.count("*").alias("clients"), F.sum("bytes").alias("bytes")))
     finally:
         spoken.unpersist()
@@ -90,7 +90,7 @@ def section(found: Readiness) -> ReportSection:
                 "Clients that break, by traffic",
                 found.breaking,
                 (
-                    (ReportColumn("client_id", "Client"), lambda row: named(row["client_id"])),
+                    (ReportColumn("client_id", "Client"), lambda row: display_name(row["client_id"])),
                     (ReportColumn("software", "Software"), lambda row: row["software"]),
                     (
                         ReportColumn("versions", "Speaks, and Kafka 4 does not"),
@@ -123,4 +123,8 @@ def _chart(found: Readiness) -> list[Chart]:
 
 
 def _who(row: Row) -> str:
-    return f"{named(row['client_id'])} ({row['software']})" if row["software"] else named(row["client_id"])
+    return (
+        f"{display_name(row['client_id'])} ({row['software']})"
+        if row["software"]
+        else display_name(row["client_id"])
+    )

@@ -8,7 +8,7 @@ from proxy.analysis.answers.parts import UNKNOWN
 from proxy.analysis.answers.zones import Prices, zones
 from proxy.analysis.frames import LedgerFrames
 from proxy.analysis.report.model import Chart, Figure, ReportColumn, ReportScope, ReportSection, Series
-from proxy.analysis.report.ranking import Ranking, Row, share, summed, table_of, the_first
+from proxy.analysis.report.ranking import Ranking, Row, rank_rows, share, sum_by, table_of
 from proxy.analysis.report.words import in_words
 
 __all__ = ["Zones", "asked", "figures", "section"]
@@ -63,8 +63,8 @@ class Zones:
 
 def asked(ledger: LedgerFrames, prices: Prices) -> Zones:
     """Run the Spark query for traffic between racks; keep the 64 pairs with the most bytes, and sum up others."""
-    pairs = summed(zones(ledger, prices), ["source_rack", "reader_rack", "is_crossing"], _SUMS)
-    return Zones(the_first(pairs, "bytes", _SUMS, _MOST_PAIRS), prices)
+    pairs = sum_by(zones(ledger, prices), ["source_rack", "reader_rack", "is_crossing"], _SUMS)
+    return Zones(rank_rows(pairs, "bytes", _SUMS, _MOST_PAIRS), prices)
 
 
 def figures(found: Zones, about: ReportScope) -> tuple[Figure, ...]:
@@ -109,7 +109,10 @@ def section(found: Zones, about: ReportScope) -> ReportSection:
         figures=(
             Figure("Crossed", found.crossing_bytes, "bytes", "requests and answers"),
             Figure(
-                "It costs", found.cost, "usd", f"{in_words(about.a_month(found.cost), 'usd')} a month at this rate"
+                "It costs",
+                found.cost,
+                "usd",
+                f"{in_words(about.a_month(found.cost), 'usd')} a month at this rate",
             ),
             Figure("Saved by closest replicas", found.closest_saved, "usd", "against reading from leaders"),
         ),
