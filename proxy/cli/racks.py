@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from proxy.cli.cluster_info import BrokerInfo, Diagnostic, named
+from proxy.cli.cluster_info import BrokerInfo, Diagnostic, name_nodes
 from proxy.config import RoutingConfig
 from proxy.config.rack import RackFound
 
@@ -62,7 +62,8 @@ def _diagnose_broker_racks(brokers: Sequence[BrokerInfo]) -> Iterator[Diagnostic
         yield Diagnostic("warning", "no broker has a rack (broker.rack), so no replica is known to be the closest")
     elif lacking:
         yield Diagnostic(
-            "warning", f"{named(lacking)} without a rack (broker.rack); the other brokers are in {', '.join(racks)}"
+            "warning",
+            f"{name_nodes(lacking)} without a rack (broker.rack); the other brokers are in {', '.join(racks)}",
         )
     else:
         yield Diagnostic("note", f"the brokers' racks: {', '.join(racks)}")
@@ -74,7 +75,7 @@ def _diagnose_replicas(brokers: Sequence[BrokerInfo], routing: RoutingConfig, ra
     able = [broker for broker in reached if broker.fetch >= _FOLLOWERS_FETCH]
     if old:
         yield Diagnostic(
-            "warning", f"only leaders are read on {named(old)} (below Fetch v11, which Kafka 2.3 introduced)"
+            "warning", f"only leaders are read on {name_nodes(old)} (below Fetch v11, which Kafka 2.3 introduced)"
         )
     if not able:
         return
@@ -95,21 +96,21 @@ def _diagnose_replicas(brokers: Sequence[BrokerInfo], routing: RoutingConfig, ra
             else "the replicas that it selects"
         )
         yield Diagnostic(
-            "ok", f"reads of partitions led by {named(those)} go to {how} (replica.selector.class {name})"
+            "ok", f"reads of partitions led by {name_nodes(those)} go to {how} (replica.selector.class {name})"
         )
     if without:
         yield Diagnostic(
             "warning",
-            f"no closest replica is chosen by {named(without)} (no replica.selector.class): reads of partitions"
-            " that they lead go to them. Remedy: --replica-selector rack-aware, or on the brokers"
+            f"no closest replica is chosen by {name_nodes(without)} (no replica.selector.class): reads of"
+            " partitions that they lead go to them. Remedy: --replica-selector rack-aware, or on the brokers"
             f" replica.selector.class={_RACK_AWARE}",
         )
     if silent:
         yield Diagnostic(
             "note",
-            f"whether a closest replica is chosen by {named(silent)} is unknown, because replica.selector.class"
-            " cannot be read there. If none is chosen, reads go to the leaders. Remedy: --replica-selector"
-            " rack-aware, which does not need it",
+            f"whether a closest replica is chosen by {name_nodes(silent)} is unknown, because"
+            " replica.selector.class cannot be read there. If none is chosen, reads go to the leaders. Remedy:"
+            " --replica-selector rack-aware, which does not need it",
         )
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
-from proxy.cli.extras import needs_spark_extra
+from proxy.cli.extras import require_spark_extra
 from proxy.errors import ConfigError, SparkFailed
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def spark_at(master: str, settings: Mapping[str, str]) -> Iterator["SparkSession
             settings: settings of Spark, which override Sidefetch's defaults.
     Raises: ConfigError: pyspark or Java is missing; SparkFailed: Spark does not start, or a job fails.
     """
-    with needs_spark_extra():
+    with require_spark_extra():
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession

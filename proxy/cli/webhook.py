@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from proxy.cli.extras import needs_kube_extra
+from proxy.cli.extras import require_kube_extra
 from proxy.cli.inject import defaults_of
 from proxy.cli.options import Commands
 from proxy.config import option_named
@@ -76,7 +76,7 @@ def add_to(commands: Commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    with needs_kube_extra():
+    with require_kube_extra():
         from proxy.kube.annotations import Defaults
         from proxy.kube.webhook import WebhookConfig, serve
     problems: list[str] = []

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from proxy.cli.extras import needs_spark_extra
+from proxy.cli.extras import require_spark_extra
 from proxy.cli.options import Commands
 from proxy.cli.spark import add_flags, settings_of, spark_at
 from proxy.errors import ConfigError
@@ -162,7 +162,7 @@ def _cell(value: Any) -> str:
 
 
 def _other_sessions(arguments: argparse.Namespace) -> Any:
-    with needs_spark_extra():
+    with require_spark_extra():
         from proxy.analysis.whatif.replay import Others
 
     return Others(followers=arguments.followers, clients=arguments.other_clients)
