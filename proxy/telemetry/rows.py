@@ -83,7 +83,7 @@ class RowMaker:
             case _:
                 return None
 
-    def lost(self, loss: Loss, at_us: int, cluster_id: str | None) -> Row:
+    def make_lost_row(self, loss: Loss, at_us: int, cluster_id: str | None) -> Row:
         """Return the row of type ``lost`` that reports *loss*; its ``seq`` is that of the last lost row.
 
         Args: at_us: the time for the row, in microseconds since 1970.

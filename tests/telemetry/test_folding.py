@@ -84,8 +84,8 @@ def test_a_run_is_told_when_its_minute_is_over_though_nothing_follows() -> None:
     folds = RowFolding()
     folds.add(empty(1))
 
-    assert folds.over(wall_us(60.9)) == []
-    assert [row["exchanges"] for row in folds.over(wall_us(61))] == [1]
+    assert folds.take_old(wall_us(60.9)) == []
+    assert [row["exchanges"] for row in folds.take_old(wall_us(61))] == [1]
     assert folds.finish() == []
 
 
@@ -113,7 +113,7 @@ def test_runs_of_shared_caches_end_with_their_own_cache_and_add_up_client_fetche
             assert row is not None
             assert folds.add(row, cache) == []
 
-    (ended,) = folds.left(8)
+    (ended,) = folds.take_runs_of(8)
 
     assert (ended["fetcher_id"], ended["fetches"], ended["client_fetches"]) == ("cache-8/1-live", 2, 10)
     assert [row["fetcher_id"] for row in folds.finish()] == ["cache-9/1-live"]
@@ -129,7 +129,10 @@ def test_who_leaves_has_its_runs_told() -> None:
     for row in (empty(1, 7), empty(1, 8), idle(1, 7)):
         folds.add(row)
 
-    assert [(row["record"], row["connection_id"]) for row in folds.left(7)] == [("exchange", 7), ("fetch", 7)]
+    assert [(row["record"], row["connection_id"]) for row in folds.take_runs_of(7)] == [
+        ("exchange", 7),
+        ("fetch", 7),
+    ]
     assert [row["connection_id"] for row in folds.finish()] == [8]
 
 

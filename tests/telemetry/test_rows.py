@@ -167,7 +167,7 @@ def test_other_records_have_no_row() -> None:
 
 
 def test_a_loss_stands_in_the_place_of_the_last_row_that_is_lost() -> None:
-    row = ROWS.lost(Loss("proxy-0", "full", 5, 9), 123, "cluster")
+    row = ROWS.make_lost_row(Loss("proxy-0", "full", 5, 9), 123, "cluster")
 
     assert not list(problems(row))
     assert (row["proxy_id"], row["seq"], row["at_us"]) == ("proxy-0", 9, 123)

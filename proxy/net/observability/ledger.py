@@ -108,7 +108,7 @@ class LedgerWriter:
             self._write(self._folds.add(row, who.number))
 
     def left(self, who: ConnectionInfo, /) -> None:
-        self._write(self._folds.left(who.number))
+        self._write(self._folds.take_runs_of(who.number))
         self._connections.pop(who.number, None)
 
     @property
@@ -151,7 +151,7 @@ class LedgerWriter:
     async def _end_runs(self) -> None:
         while True:
             await trio.sleep(_FOLDS_S)
-            self._write(self._folds.over(epoch_us(trio.current_time())))
+            self._write(self._folds.take_old(epoch_us(trio.current_time())))
 
     def _sink(self, config: LedgerConfig) -> RowSink:
         self._backlogs.append(Backlog(config.memory_bytes, self.proxy_id))
@@ -170,7 +170,7 @@ class LedgerWriter:
                 backlog.put(line)
 
     def _lost_line(self, loss: Loss, at_us: int, cluster_id: str | None) -> bytes:
-        return encode_row(self._rows.lost(loss, at_us, cluster_id or self._cluster_id))
+        return encode_row(self._rows.make_lost_row(loss, at_us, cluster_id or self._cluster_id))
 
 
 def process_id() -> str:

@@ -96,7 +96,7 @@ class Telemetry:
         self._state.observe(who, record, _now_us())
 
     def left(self, who: ConnectionInfo, /) -> None:
-        self._state.left(who)
+        self._state.remove(who)
 
     def facts(self) -> MetricsSnapshot:
         """Return the present values of all metrics and of the status page.
