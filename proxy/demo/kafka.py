@@ -21,7 +21,7 @@ from proxy.demo.batches import encode_batch
 from proxy.demo.client import KafkaConnection, connect
 from proxy.demo.costs import FetchCost
 from proxy.demo.messages import encode_request, read_response
-from proxy.demo.processes import DemoFailed, free_ports, run_program, serves
+from proxy.demo.processes import DemoFailed, find_free_ports, is_serving, run_program
 from proxy.demo.stage import BUSY, EVERY_S, PARTITIONS, TOPIC, Stage, busy, record
 from proxy.demo.tap import Tap, tap
 
@@ -90,7 +90,7 @@ async def kafka_stage(major: str, say: Callable[[str], None]) -> AsyncIterator[S
     await _check_tools()
     jars = await _jars(version, say)
     say(f"Starting three brokers of Apache Kafka {version} ...")
-    first = free_ports(12)
+    first = find_free_ports(12)
     brokers = [
         _Broker(node, at, at + 1, at + 2, at + 3, rack)
         for node, (at, rack) in enumerate(zip(range(first, first + 12, 4), _RACKS, strict=True), start=1)
@@ -204,7 +204,7 @@ async def _create_topic(bootstrap: str, home: Path) -> dict[int, tuple[str, list
     Raises:  DemoFailed: Kafka did not start in time, or refused the topic.
     """
     with trio.move_on_after(_START_S):
-        while not all([await serves(address) for address in bootstrap.split(",")]):
+        while not all([await is_serving(address) for address in bootstrap.split(",")]):
             await trio.sleep(0.2)
         async with connect(bootstrap) as connection:
             while len((await connection.call("metadata", 12, {"topics": []})).brokers) < bootstrap.count(",") + 1:
