@@ -9,7 +9,7 @@ from proxy.analysis.report.model import ReportColumn, ReportSection, Value
 from proxy.analysis.report.ranking import Ranking, Row, display_name, rank_rows, table_of
 from proxy.analysis.report.words import plural
 
-__all__ = ["Anomalies", "asked", "section"]
+__all__ = ["Anomalies", "run_query", "section"]
 
 
 @attrs.frozen
@@ -20,7 +20,7 @@ class Anomalies:
     """Rows of ``proxy.analysis.answers.anomalies``; the others are only counted."""
 
 
-def asked(ledger: LedgerFrames) -> Anomalies:
+def run_query(ledger: LedgerFrames) -> Anomalies:
     """Run the Spark query for unusual hours of clients; keep the ten runs of hours with the largest deviations."""
     return Anomalies(rank_rows(anomalies(ledger).withColumn("far", F.abs("z")), "far", ()))
 

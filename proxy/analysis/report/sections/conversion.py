@@ -10,7 +10,7 @@ from proxy.analysis.report.model import Chart, Figure, ReportColumn, ReportSecti
 from proxy.analysis.report.ranking import Ranking, display_name, rank_rows, share, sum_by, table_of
 from proxy.analysis.report.words import in_words, plural
 
-__all__ = ["ConversionFigures", "asked", "figures", "section"]
+__all__ = ["ConversionFigures", "figures", "run_query", "section"]
 
 _SUMS: Final = ("exchanges", "records", "in_bytes", "out_bytes", "padding_bytes", "cpu_s", "waited_s")
 _SECOND_US: Final = 1_000_000
@@ -28,7 +28,7 @@ class ConversionFigures:
         return float(self.by_client.total(name))
 
 
-def asked(ledger: LedgerFrames) -> ConversionFigures:
+def run_query(ledger: LedgerFrames) -> ConversionFigures:
     """Run the Spark query for conversions; keep the ten clients with the most CPU time, and the sums of all others.
 
     A client is a client id, software and target record format here, in all clusters together.

@@ -13,7 +13,7 @@ from proxy.analysis.report.model import ReportColumn, ReportScope, ReportSection
 from proxy.analysis.report.ranking import MOST, Ranking, Row, rank_rows, rows_of, table_of
 from proxy.analysis.report.words import in_words, plural
 
-__all__ = ["CoverageFigures", "asked", "section"]
+__all__ = ["CoverageFigures", "run_query", "section"]
 
 _MOST_CLUSTERS: Final = 3
 _COMMON: Final = ("record", "cluster_id", "proxy_id", "first_at_us", "at_us", "weight")
@@ -34,7 +34,7 @@ class CoverageFigures:
     """Rows that are missing without a report of their loss."""
 
 
-def asked(ledger: LedgerFrames, bad: DataFrame) -> CoverageFigures:
+def run_query(ledger: LedgerFrames, bad: DataFrame) -> CoverageFigures:
     """Run the Spark queries for the scope of the report, and for the counts of valid, bad, lost and missing rows.
 
     Args: bad: the lines that are not valid rows, with the columns ``row``, ``reason`` and ``file``.

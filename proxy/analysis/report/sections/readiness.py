@@ -11,7 +11,7 @@ from proxy.analysis.report.model import Chart, Figure, ReportColumn, ReportSecti
 from proxy.analysis.report.ranking import Ranking, Row, display_name, rank_rows, rows_of, share, table_of
 from proxy.analysis.report.words import in_words, plural
 
-__all__ = ["Readiness", "asked", "figures", "section"]
+__all__ = ["Readiness", "figures", "run_query", "section"]
 
 _CLIENT: Final = ("client_id", "software")
 _SUMS: Final = ("bytes", "connections")
@@ -35,7 +35,7 @@ class Readiness:
         return int(self.breaking.total("bytes"))
 
 
-def asked(ledger: LedgerFrames) -> Readiness:
+def run_query(ledger: LedgerFrames) -> Readiness:
     """Run the Spark query for clients that fail on Kafka 4; keep the ten with the most traffic, and sums of all.
 
     A client is a client id and software here, in all clusters together.

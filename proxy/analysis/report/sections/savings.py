@@ -10,7 +10,7 @@ from proxy.analysis.report.model import Chart, Figure, ReportColumn, ReportSecti
 from proxy.analysis.report.ranking import Ranking, Row, display_name, rank_rows, rows_of, share, table_of
 from proxy.analysis.report.words import in_words
 
-__all__ = ["Savings", "asked", "figures", "section"]
+__all__ = ["Savings", "figures", "run_query", "section"]
 
 _SUMS: Final = (
     "exchanges",
@@ -43,7 +43,7 @@ class Savings:
         return {**sums, **flags}
 
 
-def asked(ledger: LedgerFrames) -> Savings:
+def run_query(ledger: LedgerFrames) -> Savings:
     """Run the Spark queries for savings: all days, and the ten clients and ten topics with the most bytes saved."""
     by_day = sorted(rows_of(savings(ledger, ["day"])), key=lambda row: str(row["day"]))
     return Savings(

@@ -13,7 +13,7 @@ from proxy.analysis.report.model import ReportColumn, ReportSection, Value
 from proxy.analysis.report.ranking import Ranking, Row, display_name, rank_rows, rows_of, table_of
 from proxy.analysis.report.words import in_words, plural
 
-__all__ = ["Sessions", "asked", "section"]
+__all__ = ["Sessions", "run_query", "section"]
 
 _COUNTS: Final = ("created", "refused", "evicted", "reset", "closed", "short_lives")
 _SECOND_US: Final = 1_000_000
@@ -36,7 +36,7 @@ class Sessions:
         return next((row[name] or 0 for row in self.by_side if row["side"] == "upstream"), 0)
 
 
-def asked(ledger: LedgerFrames) -> Sessions:
+def run_query(ledger: LedgerFrames) -> Sessions:
     """Run the Spark queries for fetch sessions of both sides, and for the ten clients with the most short sessions.
 
     Such a client has at least ten sessions at brokers, and at least half of them lived for less than 120 s.

@@ -12,7 +12,7 @@ from proxy.analysis.report.model import Chart, ReportColumn, ReportSection, Seri
 from proxy.analysis.report.ranking import Ranking, Row, display_name, rank_rows, rows_of, share, table_of
 from proxy.analysis.report.words import in_words
 
-__all__ = ["DELAYS", "Waiting", "asked", "section"]
+__all__ = ["DELAYS", "Waiting", "run_query", "section"]
 
 DELAYS: Final = tuple(cause for cause in CAUSES if cause not in ("total", "poll"))
 """The causes of delays; waiting for new records is none."""
@@ -47,7 +47,7 @@ class Waiting:
         return sum(self.delay_s(cause) for cause in DELAYS)
 
 
-def asked(ledger: LedgerFrames) -> Waiting:
+def run_query(ledger: LedgerFrames) -> Waiting:
     """Run the Spark queries for waiting times: by cause, and of the ten clients with the longest total delay.
 
     A delay is any wait except that for new records.

@@ -11,7 +11,7 @@ from proxy.analysis.report.model import Chart, Figure, ReportColumn, ReportScope
 from proxy.analysis.report.ranking import Ranking, Row, rank_rows, share, sum_by, table_of
 from proxy.analysis.report.words import in_words
 
-__all__ = ["Zones", "asked", "figures", "section"]
+__all__ = ["Zones", "figures", "run_query", "section"]
 
 _SUMS: Final = ("bytes", "record_bytes", "cost", "closest_bytes", "closest_saved")
 _MOST_PAIRS: Final = 64
@@ -61,7 +61,7 @@ class Zones:
         return sum(row[name] for row in self.pairs.rows if row["is_crossing"] is is_crossing)
 
 
-def asked(ledger: LedgerFrames, prices: Prices) -> Zones:
+def run_query(ledger: LedgerFrames, prices: Prices) -> Zones:
     """Run the Spark query for traffic between racks; keep the 64 pairs with the most bytes, and sum up others."""
     pairs = sum_by(zones(ledger, prices), ["source_rack", "reader_rack", "is_crossing"], _SUMS)
     return Zones(rank_rows(pairs, "bytes", _SUMS, _MOST_PAIRS), prices)
