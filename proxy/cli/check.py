@@ -101,7 +101,7 @@ def greeting_report(servers: Sequence[BrokerInfo], found: list[Diagnostic]) -> s
 def settings_report(settings: Settings) -> str:
     """Return a text table of all options: the name, the effective value, and the source of the value."""
     rows = [
-        (option.name, option.kind.show(option.of(settings.config)) or "-", str(settings.layers[option.name]))
+        (option.name, option.kind.show(option.value_in(settings.config)) or "-", str(settings.layers[option.name]))
         for option in OPTIONS
     ]
     return "\n".join(["Settings", *_columns(rows)])

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, Self
 
 import attrs
 
-from proxy.config import OPTIONS, Config, config_of, problems_between
+from proxy.config import OPTIONS, Config, config_of, find_contradictions
 from proxy.config.option_types import ADDRESSES, RACK, OptionType, choice, format_bytes
 from proxy.errors import ConfigError
 from proxy.kube import redirect, sizes
@@ -260,7 +260,7 @@ def injection_request(annotations: Mapping[str, Any], defaults: Defaults) -> Inj
         request_memory_bytes = sizes.request_memory_bytes(config.upstream.memory_bytes)
         settings["request-memory"] = format_bytes(request_memory_bytes)
         config = config_of({**parsed, "request-memory": request_memory_bytes})
-    problems += problems_between(config)
+    problems += find_contradictions(config)
     if problems:
         raise InjectionRefused(tuple(problems))
     return InjectionRequest(
