@@ -25,7 +25,7 @@ def empty(at_s: float, number: int = 7, **other: Any) -> Row:
         "sources": (),
         "ended_s": at_s,
     }
-    row = ROWS.of(Asker(number), exchange(**(told | other)), at_s)
+    row = ROWS.make_row(Asker(number), exchange(**(told | other)), at_s)
     assert row is not None
     return row
 
@@ -33,7 +33,7 @@ def empty(at_s: float, number: int = 7, **other: Any) -> Row:
 def idle(at_s: float, number: int = 7, **other: Any) -> Row:
     """A fetch that brought nothing."""
     told = {"record_bytes": 0, "answered": 0, "topics": (), "sent_s": at_s - 0.5, "answered_s": at_s}
-    row = ROWS.of(Asker(number), fetch(**(told | other)), at_s)
+    row = ROWS.make_row(Asker(number), fetch(**(told | other)), at_s)
     assert row is not None
     return row
 
@@ -60,7 +60,7 @@ def test_a_run_of_empty_fetches_tells_its_first_and_last_epoch() -> None:
 
 
 def test_what_brings_records_ends_a_run_and_stays_alone() -> None:
-    busy = ROWS.of(Asker(), exchange(), 2.0)
+    busy = ROWS.make_row(Asker(), exchange(), 2.0)
     assert busy is not None
 
     rows = folded(empty(1), empty(1.5), busy, busy, empty(3))
@@ -109,7 +109,7 @@ def test_runs_of_shared_caches_end_with_their_own_cache_and_add_up_client_fetche
     for at_s in (1, 2):
         for cache in (8, 9):
             record = fetch(record_bytes=0, fetcher_id=f"cache-{cache}/1-live", client_fetches=5, answered_s=at_s)
-            row = ROWS.of(Asker(cache, is_shared_cache=True), record, at_s)
+            row = ROWS.make_row(Asker(cache, is_shared_cache=True), record, at_s)
             assert row is not None
             assert folds.add(row, cache) == []
 
@@ -147,7 +147,7 @@ def test_sources_and_errors_that_are_the_same_become_one() -> None:
 
 
 def test_what_is_never_folded_passes_at_once() -> None:
-    row = ROWS.of(Asker(), SessionRecord(1, 5, "created", 3), 1.0)
+    row = ROWS.make_row(Asker(), SessionRecord(1, 5, "created", 3), 1.0)
     assert row is not None
 
     assert RowFolding().add(row) == [row]

@@ -103,7 +103,7 @@ class LedgerWriter:
             told.software = record.software or None
         self._cluster_id = who.topology.cluster_id
         now_s, weight = trio.current_time(), self._sampler.weight
-        row = self._rows.of(who, record, now_s, software=told.software, weight=weight)
+        row = self._rows.make_row(who, record, now_s, software=told.software, weight=weight)
         if row is not None:
             self._write(self._folds.add(row, who.number))
 
