@@ -57,15 +57,18 @@ def main(environment: Path, root: Path) -> None:
     nft = shutil.which("nft", path="/usr/sbin:/sbin:/usr/bin:/bin")
     if nft is None:
         raise SystemExit("nft is not installed")
-    of_python = [*copied(Path(sys.executable), root), *_tree(library, root, _is_unused_in(library))]
+    of_python = [*copy_with_links(Path(sys.executable), root), *_tree(library, root, _is_unused_in(library))]
     installed = _tree(environment, root, _is_unused_program)
-    of_nft = copied(Path(nft), root)
+    of_nft = copy_with_links(Path(nft), root)
     parts = {
         "Python and its library": of_python,
         "Sidefetch and its packages": installed,
         "shared libraries of these": _libraries_of([*of_python, *installed], root),
         "nft, and libraries that only it needs": [*of_nft, *_libraries_of(of_nft, root)],
-        "certificates of authorities": [*copied(_CERTIFICATES, root), *copied(_LIBRARY_CACHE, root)],
+        "certificates of authorities": [
+            *copy_with_links(_CERTIFICATES, root),
+            *copy_with_links(_LIBRARY_CACHE, root),
+        ],
     }
     for name, text in _WRITTEN.items():
         (root / name).write_text(text, encoding="ascii")
@@ -79,19 +82,19 @@ def main(environment: Path, root: Path) -> None:
     print(f"{_megabytes(root.rglob('*')):6.1f} MB  with all modules compiled, so that it starts at once")
 
 
-def copied(path: Path, root: Path) -> list[Path]:
+def copy_with_links(path: Path, root: Path) -> list[Path]:
     """Copy a file, and all links that lead to it, to the same path under *root*; return the new copies."""
     at = Path("/")
     for depth, part in enumerate(path.parts[1:], 2):
         at /= part
         if at.is_symlink():
             target = os.readlink(at)
-            link = below(root, at)
+            link = place_under(root, at)
             if not link.is_symlink():
                 link.parent.mkdir(parents=True, exist_ok=True)
                 link.symlink_to(target)
-            return copied(Path(os.path.normpath(at.parent.joinpath(target, *path.parts[depth:]))), root)
-    copy = below(root, at)
+            return copy_with_links(Path(os.path.normpath(at.parent.joinpath(target, *path.parts[depth:]))), root)
+    copy = place_under(root, at)
     if copy.exists():
         return []
     copy.parent.mkdir(parents=True, exist_ok=True)
@@ -99,28 +102,28 @@ def copied(path: Path, root: Path) -> list[Path]:
     return [copy]
 
 
-def linked_with(files: Iterable[Path]) -> set[Path]:
+def find_libraries(files: Iterable[Path]) -> set[Path]:
     """Return the shared libraries and the loader that the programs and libraries among *files* need."""
     found: set[Path] = set()
     for file in filter(_is_linked, files):
-        told = subprocess.run(["ldd", str(file)], capture_output=True, text=True, check=False).stdout
-        if missing := re.findall(r"(\S+) => not found", told):
+        output = subprocess.run(["ldd", str(file)], capture_output=True, text=True, check=False).stdout
+        if missing := re.findall(r"(\S+) => not found", output):
             raise SystemExit(f"{file} needs {', '.join(missing)}, which is not there")
-        found.update(map(Path, re.findall(r"(?:=> |^\s+)(/\S+) \(0x", told, re.MULTILINE)))
+        found.update(map(Path, re.findall(r"(?:=> |^\s+)(/\S+) \(0x", output, re.MULTILINE)))
     return found
 
 
-def below(root: Path, path: Path) -> Path:
+def place_under(root: Path, path: Path) -> Path:
     """Return the place of the absolute *path* under *root*."""
     return root / path.relative_to("/")
 
 
 def _tree(folder: Path, root: Path, is_unused: Callable[[Path], bool]) -> list[Path]:
-    return [file for path in _files(folder, is_unused) for file in copied(path, root)]
+    return [file for path in _files(folder, is_unused) for file in copy_with_links(path, root)]
 
 
 def _libraries_of(files: Iterable[Path], root: Path) -> list[Path]:
-    return [file for library in linked_with(files) for file in copied(library, root)]
+    return [file for library in find_libraries(files) for file in copy_with_links(library, root)]
 
 
 def _files(folder: Path, is_unused: Callable[[Path], bool]) -> Iterator[Path]:
@@ -158,7 +161,7 @@ def _is_linked(file: Path) -> bool:
 def _compile(root: Path, folder: Path) -> None:
     # The file system is read-only, so that Python need not compare the modules with their sources.
     compileall.compile_dir(
-        below(root, folder),
+        place_under(root, folder),
         quiet=2,
         stripdir=str(root),
         prependdir="/",

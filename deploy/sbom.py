@@ -37,7 +37,7 @@ EXTRAS: Final = ("kube",)
 Component = dict[str, Any]
 
 
-def pinned(lock: str) -> Iterator[tuple[Requirement, list[str]]]:
+def read_lock(lock: str) -> Iterator[tuple[Requirement, list[str]]]:
     """Yield the requirements of *lock* that apply to Linux, with their SHA-256 hashes."""
     for entry in re.split(r"^(?=\S)", lock, flags=re.MULTILINE)[1:]:
         requirement = Requirement(entry.partition("\\")[0])
@@ -87,9 +87,9 @@ def depends_on(found: Distribution) -> list[str]:
     return sorted(purl(distribution(name)) for name in needed)
 
 
-def bill(lock: str) -> dict[str, Any]:
+def build_sbom(lock: str) -> dict[str, Any]:
     ours = distribution(OURS)
-    components = [component(*each) for each in pinned(lock)]
+    components = [component(*each) for each in read_lock(lock)]
     graph = {purl(each): depends_on(each) for each in (ours, *(distribution(c["name"]) for c in components))}
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
@@ -111,4 +111,4 @@ def bill(lock: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(bill(LOCK.read_text(encoding="utf-8")), indent=2) + "\n")
+    sys.stdout.write(json.dumps(build_sbom(LOCK.read_text(encoding="utf-8")), indent=2) + "\n")

@@ -23,8 +23,8 @@ from proxy.config import (
     TopicSwitch,
     UpstreamConfig,
     UpstreamSecurity,
+    find_contradictions,
     option_named,
-    problems_between,
 )
 
 INSECURE = DownstreamSecurity(insecure=True)
@@ -173,21 +173,21 @@ def listening(*addresses: Address, ports: PortRange | None = None, advertise: st
 
 
 def test_the_defaults_are_in_order() -> None:
-    assert problems_between(Config(KAFKA)) == []
+    assert find_contradictions(Config(KAFKA)) == []
 
 
 def test_a_fetch_may_ask_for_half_of_the_memory_and_no_more() -> None:
     half = attrs.evolve(KAFKA, memory_bytes=16 * 1024**2, fetch_buffer_bytes=8 * 1024**2)
 
-    assert problems_between(Config(half)) == []
-    assert problems_between(Config(attrs.evolve(half, fetch_buffer_bytes=8 * 1024**2 + 1))) == [
+    assert find_contradictions(Config(half)) == []
+    assert find_contradictions(Config(attrs.evolve(half, fetch_buffer_bytes=8 * 1024**2 + 1))) == [
         "fetch-buffer: 8388609B is more than half of memory (16MiB); accepted: at most 8MiB"
     ]
 
 
 @pytest.mark.parametrize("port", [9093, 9192])
 def test_a_listen_port_among_the_broker_ports_is_a_problem(port: int) -> None:
-    (problem,) = problems_between(listening(Address("127.0.0.1", port)))
+    (problem,) = find_contradictions(listening(Address("127.0.0.1", port)))
 
     assert problem.startswith(f"listen: port {port} is one of broker-ports (9093-9192)")
 
@@ -196,7 +196,7 @@ def test_a_listen_port_among_the_broker_ports_is_a_problem(port: int) -> None:
 def test_probes_and_clients_do_not_come_to_the_same_port(port: int) -> None:
     config = attrs.evolve(Config(KAFKA), admin=AdminConfig(Address("127.0.0.1", port)))
 
-    assert problems_between(config) == [
+    assert find_contradictions(config) == [
         f"admin-listen: port {port} is one that clients connect to; accepted: a port other than those of"
         " listen, broker-ports and transparent"
     ]
@@ -216,14 +216,14 @@ def test_what_is_redirected_comes_to_a_port_of_its_own_on_loopback(text: str, pr
     redirected = DownstreamConfig(transparent=(Address("::1", 15092), Address.parse(text)))
     config = attrs.evolve(Config(KAFKA), downstream=redirected, admin=AdminConfig(Address("127.0.0.1", 9080)))
 
-    (told,) = problems_between(config)
+    (told,) = find_contradictions(config)
     assert problem in told
 
 
 def test_a_place_for_what_is_redirected_is_given_once() -> None:
     twice = DownstreamConfig(transparent=(Address("::1", 15092), Address("::1", 15092)))
 
-    (told,) = problems_between(attrs.evolve(Config(KAFKA), downstream=twice))
+    (told,) = find_contradictions(attrs.evolve(Config(KAFKA), downstream=twice))
     assert told.startswith("transparent: [::1]:15092 is given twice")
 
 
@@ -233,9 +233,9 @@ def test_who_has_no_login_of_its_own_cannot_tell_whether_a_broker_answers() -> N
         admin=AdminConfig(None, ready_requires_broker=True),
     )
 
-    assert any(problem.startswith("ready-requires-broker: on") for problem in problems_between(config))
+    assert any(problem.startswith("ready-requires-broker: on") for problem in find_contradictions(config))
     own = attrs.evolve(config, upstream_security=UpstreamSecurity())
-    assert not any("ready-requires-broker" in problem for problem in problems_between(own))
+    assert not any("ready-requires-broker" in problem for problem in find_contradictions(own))
 
 
 def test_a_switch_is_on_or_off() -> None:
@@ -248,9 +248,9 @@ def test_a_switch_is_on_or_off() -> None:
 def test_a_wildcard_needs_a_host_to_advertise(host: str) -> None:
     address = Address(host, 9092)
 
-    assert len(problems_between(attrs.evolve(listening(address), downstream_security=INSECURE))) == 1
+    assert len(find_contradictions(attrs.evolve(listening(address), downstream_security=INSECURE))) == 1
     advertised = attrs.evolve(listening(address, advertise="sidecar"), downstream_security=INSECURE)
-    assert problems_between(advertised) == []
+    assert find_contradictions(advertised) == []
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "sidecar.example"])
@@ -258,16 +258,16 @@ def test_other_hosts_are_not_listened_to_in_plaintext_unless_that_is_said(host: 
     here = listening(Address(host, 9092), advertise="sidecar")
     tls = DownstreamSecurity(tls_cert="a.crt", tls_key="a.key")
 
-    (problem,) = problems_between(here)
+    (problem,) = find_contradictions(here)
 
     assert problem.endswith("listen-tls-cert and listen-tls-key, or insecure-listen on")
-    assert problems_between(attrs.evolve(here, downstream_security=INSECURE)) == []
-    assert problems_between(attrs.evolve(here, downstream_security=tls)) == []
+    assert find_contradictions(attrs.evolve(here, downstream_security=INSECURE)) == []
+    assert find_contradictions(attrs.evolve(here, downstream_security=tls)) == []
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
 def test_loopback_is_listened_to_in_plaintext(host: str) -> None:
-    assert problems_between(listening(Address(host, 9092))) == []
+    assert find_contradictions(listening(Address(host, 9092))) == []
 
 
 NAMED = {"username_file": "u", "password_file": "p"}
@@ -287,7 +287,7 @@ GRANT = {"token_url": "https://login.example/token", "client_id_file": "i", "cli
     ],
 )
 def test_these_go_together(settings: dict[str, Any]) -> None:
-    assert problems_between(Config(KAFKA, upstream_security=UpstreamSecurity(**settings))) == []
+    assert find_contradictions(Config(KAFKA, upstream_security=UpstreamSecurity(**settings))) == []
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ def test_these_go_together(settings: dict[str, Any]) -> None:
     ],
 )
 def test_these_do_not(settings: dict[str, Any], problem: str) -> None:
-    (told,) = problems_between(Config(KAFKA, upstream_security=UpstreamSecurity(**settings)))
+    (told,) = find_contradictions(Config(KAFKA, upstream_security=UpstreamSecurity(**settings)))
 
     assert told.startswith(problem)
 
@@ -334,15 +334,15 @@ def test_tokens_are_asked_for_by_tls_and_without_a_password_in_the_url(text: str
 def test_the_same_address_twice_is_a_problem() -> None:
     address = Address("127.0.0.1", 9092)
 
-    assert len(problems_between(listening(address, address))) == 1
-    assert problems_between(listening(address, Address("::1", 9092))) == []
+    assert len(find_contradictions(listening(address, address))) == 1
+    assert find_contradictions(listening(address, Address("::1", 9092))) == []
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_sidefetch_is_not_its_own_broker(host: str) -> None:
     config = Config(UpstreamConfig(bootstrap_servers=(Address("kafka", 9092), Address(host, 9092))))
 
-    (problem,) = problems_between(config)
+    (problem,) = find_contradictions(config)
 
     assert problem.startswith(f"bootstrap-servers: {host}:9092 is an address of listen")
 
@@ -432,17 +432,17 @@ def test_there_are_three_selectors(text: str) -> None:
 def test_files_of_the_ledger_must_fit_what_they_may_take_together() -> None:
     ledger = LedgerConfig(folder="/var/ledger", file_bytes=1024**2, max_bytes=2 * 1024**2)
 
-    assert problems_between(Config(KAFKA, ledger=ledger)) == []
-    (problem,) = problems_between(Config(KAFKA, ledger=attrs.evolve(ledger, file_bytes=1024**2 + 1)))
+    assert find_contradictions(Config(KAFKA, ledger=ledger)) == []
+    (problem,) = find_contradictions(Config(KAFKA, ledger=attrs.evolve(ledger, file_bytes=1024**2 + 1)))
     assert problem.startswith("ledger-max-size: 2MiB has no room for two files")
 
 
 def test_a_ledger_is_not_produced_where_only_clients_may_say_who_they_are() -> None:
     passing = UpstreamSecurity(sasl="client")
 
-    (problem,) = problems_between(Config(KAFKA, upstream_security=passing, ledger=LedgerConfig(topic="ledger")))
+    (problem,) = find_contradictions(Config(KAFKA, upstream_security=passing, ledger=LedgerConfig(topic="ledger")))
     assert problem.startswith("ledger-topic: ledger, and upstream-sasl is client")
-    assert problems_between(Config(KAFKA, upstream_security=passing, ledger=LedgerConfig(folder="/f"))) == []
+    assert find_contradictions(Config(KAFKA, upstream_security=passing, ledger=LedgerConfig(folder="/f"))) == []
 
 
 @pytest.mark.parametrize("text", ["", ".", "..", "a b", "a/b", "t" * 250])

@@ -28,19 +28,21 @@ def test_a_file_is_copied_with_every_link_that_leads_to_it(script: ModuleType, t
     (real / "thing.so.1").symlink_to("thing.so.1.2")
     (tmp_path / "lib").symlink_to("usr/lib")
 
-    new = script.copied(tmp_path / "lib" / "thing.so.1", root)
+    new = script.copy_with_links(tmp_path / "lib" / "thing.so.1", root)
 
-    copy = script.below(root, tmp_path)
+    copy = script.place_under(root, tmp_path)
     assert new == [copy / "usr" / "lib" / "thing.so.1.2"]
     assert os.readlink(copy / "lib") == "usr/lib"
     assert os.readlink(copy / "usr" / "lib" / "thing.so.1") == "thing.so.1.2"
     assert (copy / "lib" / "thing.so.1").read_bytes() == b"\x7fELF"
-    assert script.copied(real / "thing.so.1.2", root) == []
+    assert script.copy_with_links(real / "thing.so.1.2", root) == []
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ldd is Linux's")
 def test_what_is_linked_is_told_with_the_loader(script: ModuleType) -> None:
-    names = {path.name.partition(".")[0] for path in script.linked_with([Path(sys.executable).resolve(), SCRIPT])}
+    names = {
+        path.name.partition(".")[0] for path in script.find_libraries([Path(sys.executable).resolve(), SCRIPT])
+    }
 
     assert "libc" in names
     assert any(name.startswith("ld-") for name in names)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.config.option_types import RACK
-from proxy.config.rack import ZONE_LABEL, rack_name, zone_in_file, zone_in_node
+from proxy.config.rack import ZONE_LABEL, rack_in_file, rack_in_node, rack_name
 
 LABELS = 'app="orders"\npod-template-hash="5f7"\ntopology.kubernetes.io/region="eu"\n'
 
@@ -25,7 +25,7 @@ LABELS = 'app="orders"\npod-template-hash="5f7"\ntopology.kubernetes.io/region="
     ],
 )
 def test_a_file_has_the_name_alone_or_labels_with_the_zone(text: str, zone: str) -> None:
-    assert zone_in_file(text) == zone
+    assert rack_in_file(text) == zone
 
 
 @pytest.mark.parametrize(
@@ -42,13 +42,13 @@ def test_a_file_has_the_name_alone_or_labels_with_the_zone(text: str, zone: str)
 )
 def test_a_file_without_a_zone_says_what_it_has_instead(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=f"^{why}"):
-        zone_in_file(text)
+        rack_in_file(text)
 
 
 @given(st.text())
 def test_whatever_a_file_holds_it_has_a_rack_or_a_reason(text: str) -> None:
     try:
-        name = zone_in_file(text)
+        name = rack_in_file(text)
     except ValueError:
         return
     assert RACK.parse(name) == name == rack_name(name)
@@ -59,13 +59,13 @@ def node(labels: object) -> bytes:
 
 
 def test_a_nodes_zone_is_its_label() -> None:
-    assert zone_in_node(node({"kubernetes.io/hostname": "n", ZONE_LABEL: "eu-1a"})) == "eu-1a"
+    assert rack_in_node(node({"kubernetes.io/hostname": "n", ZONE_LABEL: "eu-1a"})) == "eu-1a"
 
 
 @pytest.mark.parametrize("labels", [None, {}, {"failure-domain.beta.kubernetes.io/zone": "x"}, {ZONE_LABEL: 1}])
 def test_a_node_may_have_no_zone(labels: object) -> None:
     with pytest.raises(ValueError, match=f"the node has no label {ZONE_LABEL}"):
-        zone_in_node(node(labels))
+        rack_in_node(node(labels))
 
 
 @pytest.mark.parametrize(
@@ -74,9 +74,9 @@ def test_a_node_may_have_no_zone(labels: object) -> None:
 )
 def test_what_is_no_node_is_told_as_such(body: bytes) -> None:
     with pytest.raises(ValueError, match="the response is no node"):
-        zone_in_node(body)
+        rack_in_node(body)
 
 
 def test_a_nodes_zone_may_be_no_rack() -> None:
     with pytest.raises(ValueError, match="it is empty"):
-        zone_in_node(node({ZONE_LABEL: ""}))
+        rack_in_node(node({ZONE_LABEL: ""}))

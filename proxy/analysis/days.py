@@ -39,7 +39,7 @@ class DayRange:
     until: date | None = None
     """The last day."""
 
-    def hold(self, day: Column) -> Column:
+    def contains(self, day: Column) -> Column:
         """Return a boolean Spark column: whether the date in column *day* is in the range, or null (unknown)."""
         held = F.lit(True)
         if self.since is not None:

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from proxy.analysis.days import ALL, DayRange, day_of
 from proxy.analysis.frames import LedgerFrames
 from proxy.analysis.inputs import Format, find_inputs
-from proxy.analysis.lines import BAD, BAD_ROWS, KEY, WIDE, parsed
+from proxy.analysis.lines import BAD, BAD_ROWS, KEY, WIDE, parse_lines
 from proxy.analysis.schemas import SCHEMAS
 
 __all__ = ["IngestResult", "read", "read_wide"]
@@ -75,8 +75,8 @@ def read_wide(spark: SparkSession, paths: str | Sequence[str], days: DayRange = 
     for is_folder in (True, False):
         texts = [place.path for place in found if place.format == Format.LINES and place.is_folder == is_folder]
         if texts:
-            rows = parsed(_lines(spark, texts, _LINES if is_folder else None))
-            frames.append(rows.where(days.hold(day_of("at_us"))))
+            rows = parse_lines(_lines(spark, texts, _LINES if is_folder else None))
+            frames.append(rows.where(days.contains(day_of("at_us"))))
     return reduce(DataFrame.unionByName, frames)
 
 
@@ -104,4 +104,4 @@ def _parquet(spark: SparkSession, path: str, days: DayRange) -> DataFrame:
     rows = spark.read.schema(WIDE).parquet(path)
     # Partition folders give the day before a file is opened; a single file has no such column.
     day = F.col("day") if "day" in rows.columns else day_of("at_us")
-    return rows.where(days.hold(day)).select(*WIDE.names)
+    return rows.where(days.contains(day)).select(*WIDE.names)

@@ -28,12 +28,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     Args: arguments: the command line without the program's name; None: that of the process.
     """
-    told = parser()
-    asked = told.parse_args(arguments)
+    command_line = parser()
+    asked = command_line.parse_args(arguments)
     try:
         asked.run(asked)
     except ConfigError as wrong:
-        told.exit(2, f"{told.prog}: {wrong}\n")
+        command_line.exit(2, f"{command_line.prog}: {wrong}\n")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -41,8 +41,8 @@ def parser() -> argparse.ArgumentParser:
 
     The parsed namespace has the function that runs the job as ``run``; the function takes the namespace.
     """
-    told = argparse.ArgumentParser(prog="job.py", description="Process Sidefetch's ledgers with Spark.")
-    jobs = told.add_subparsers(required=True, metavar="JOB")
+    command_line = argparse.ArgumentParser(prog="job.py", description="Process Sidefetch's ledgers with Spark.")
+    jobs = command_line.add_subparsers(required=True, metavar="JOB")
 
     job = jobs.add_parser("ingest", help="write ledgers as Parquet, or merge many Parquet files into few")
     _add_paths(job)
@@ -83,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
         "--only", action="append", choices=tuple(ANSWERS), help="compute only this answer; may be repeated"
     )
     job.set_defaults(run=_answers)
-    return told
+    return command_line
 
 
 def _add_paths(job: argparse.ArgumentParser) -> None:
@@ -173,18 +173,18 @@ def _kafka_options(asked: argparse.Namespace) -> dict[str, str]:
     Raises: ConfigError: the file of ``--kafka-config`` cannot be read, an entry is not NAME=VALUE, or
             bootstrap.servers is missing.
     """
-    told = list(asked.kafka)
+    entries = list(asked.kafka)
     if asked.kafka_config is not None:
         try:
             lines = Path(asked.kafka_config).read_text(encoding="utf-8").splitlines()
         except OSError as wrong:
             raise ConfigError(f"--kafka-config: {asked.kafka_config}: {wrong.strerror}") from None
-        told += [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+        entries += [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
     options = {"subscribe": asked.topic, "startingOffsets": asked.first}
     options["failOnDataLoss"] = str(not asked.skip_deleted).lower()
     if asked.rows is not None:
         options["maxOffsetsPerTrigger"] = str(asked.rows)
-    for each in told:
+    for each in entries:
         name, separator, value = each.partition("=")
         if not separator:
             # The message omits the entry, which may be a password.

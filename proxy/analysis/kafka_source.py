@@ -106,10 +106,10 @@ class _TopicOptions:
 
         Raises: ConfigError: the topic does not exist or may not be read; KafkaException: a broker fails.
         """
-        told = consumer.list_topics(self.name, _TIMEOUT_S).topics[self.name]
-        if told.error is not None:
-            raise ConfigError(f"subscribe: {self.name}: {told.error.str()}; accepted: a topic that may be read")
-        asked = [TopicPartition(self.name, number, at) for number in told.partitions]
+        topic = consumer.list_topics(self.name, _TIMEOUT_S).topics[self.name]
+        if topic.error is not None:
+            raise ConfigError(f"subscribe: {self.name}: {topic.error.str()}; accepted: a topic that may be read")
+        asked = [TopicPartition(self.name, number, at) for number in topic.partitions]
         found: Offsets = {}
         for each in consumer.offsets_for_times(asked, _TIMEOUT_S):
             if each.error is not None:
@@ -138,24 +138,24 @@ class _TopicOptions:
 
 
 def _topic(options: Mapping[str, str]) -> _TopicOptions:
-    told = {name.lower(): value for name, value in options.items()}
-    unknown = sorted(name for name in told if name not in _KNOWN and not name.startswith("kafka."))
+    lower_case = {name.lower(): value for name, value in options.items()}
+    unknown = sorted(name for name in lower_case if name not in _KNOWN and not name.startswith("kafka."))
     if unknown:
         raise ConfigError(
             f"{unknown[0]}: unknown option; accepted: kafka.…, {', '.join(sorted(_KNOWN - {'path'}))}"
         )
-    client = {name.removeprefix("kafka."): value for name, value in told.items() if name.startswith("kafka.")}
+    client = {name.removeprefix("kafka."): value for name, value in lower_case.items() if name.startswith("kafka.")}
     if not client.get("bootstrap.servers"):
         raise ConfigError("kafka.bootstrap.servers: missing; accepted: brokers, as HOST:PORT,HOST:PORT")
-    if not told.get("subscribe"):
+    if not lower_case.get("subscribe"):
         raise ConfigError("subscribe: missing; accepted: the ledger's topic")
-    starts = _one_of(told, "startingoffsets", "earliest", "latest")
-    fails = _one_of(told, "failondataloss", "true", "false")
-    most = told.get("maxoffsetspertrigger")
+    starts = _one_of(lower_case, "startingoffsets", "earliest", "latest")
+    fails = _one_of(lower_case, "failondataloss", "true", "false")
+    most = lower_case.get("maxoffsetspertrigger")
     if most is not None and (not most.isdecimal() or int(most) == 0):
         raise ConfigError(f"maxOffsetsPerTrigger: {most}; accepted: a whole number from 1")
     return _TopicOptions(
-        told["subscribe"],
+        lower_case["subscribe"],
         client,
         starts == "latest",
         int(most) if most is not None else None,
@@ -246,7 +246,7 @@ class _Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"{self._topic.name}/{number}: the stream has read up to offset {begin}, but the partition ends"
                     " before it: the topic was created again; to read it, use a new folder for the stream"
                 )
-        return limited(start, ends, limit.max_rows) if isinstance(limit, ReadMaxRows) else ends
+        return limit_offsets(start, ends, limit.max_rows) if isinstance(limit, ReadMaxRows) else ends
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         return self._topic.ranges(self._asking(), start, end)
@@ -267,7 +267,7 @@ class _Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._consumer.close()
 
 
-def limited(start: Offsets, ends: Offsets, most: int) -> Offsets:
+def limit_offsets(start: Offsets, ends: Offsets, most: int) -> Offsets:
     """Return the end offsets of a stream's next batch of at most *most* offsets, over all partitions.
 
     The batch is divided among the partitions in proportion to their backlogs. If all backlogs fit into it, the

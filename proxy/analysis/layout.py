@@ -15,7 +15,7 @@ from proxy.analysis.inputs import STREAM_LOG, hadoop_path
 from proxy.analysis.lines import KEY
 from proxy.errors import ConfigError
 
-__all__ = ["PARTITIONS", "Mode", "dated", "write"]
+__all__ = ["PARTITIONS", "Mode", "add_day", "write"]
 
 PARTITIONS: Final = ("record", "day", "cluster_id")
 
@@ -23,7 +23,7 @@ Mode = Literal["error", "append", "overwrite"]
 """The action if the output folder exists: fail, add files to it, or replace its content."""
 
 
-def dated(rows: DataFrame) -> DataFrame:
+def add_day(rows: DataFrame) -> DataFrame:
     """Return *rows* with an additional column ``day``: the UTC date of their ``at_us``, null for bad lines.
 
     It is one of the columns by which the Parquet folders are partitioned.
@@ -55,7 +55,7 @@ def write(rows: DataFrame, path: str, mode: Mode = "error", *, all_days: bool = 
     Raises: ConfigError: the folder exists, and *mode* is ``error``; or a stream writes to it, which no mode allows.
     """
     _check_folder(rows.sparkSession, path, mode)
-    once = dated(rows.dropDuplicates(list(KEY)))
+    once = add_day(rows.dropDuplicates(list(KEY)))
     balanced = once.hint("rebalance", *(F.col(name) for name in PARTITIONS))
     writer = balanced.write.option("partitionOverwriteMode", "static" if all_days else "dynamic")
     writer.partitionBy(*PARTITIONS).mode(mode).parquet(path)

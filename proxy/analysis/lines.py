@@ -23,7 +23,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from proxy.analysis.schemas import SCHEMAS
 from proxy.telemetry import ledger
 
-__all__ = ["BAD", "BAD_ROWS", "KEY", "WIDE", "parsed"]
+__all__ = ["BAD", "BAD_ROWS", "KEY", "WIDE", "parse_lines"]
 
 BAD: Final = "bad"
 """The ``record`` value of bad rows."""
@@ -31,10 +31,10 @@ BAD: Final = "bad"
 BAD_ROWS: Final = StructType([StructField(name, StringType()) for name in ("row", "reason", "file")])
 """The columns of bad rows: their text, the reason, and the file, or topic/partition@offset, of the line."""
 
-_TOLD: Final = StructType(list({field.name: field for schema in SCHEMAS.values() for field in schema}.values()))
+_COLUMNS: Final = StructType(list({field.name: field for schema in SCHEMAS.values() for field in schema}.values()))
 """The columns of all records. A column that several records have is of the same type in all of them."""
 
-WIDE: Final = StructType([*_TOLD, BAD_ROWS["row"], BAD_ROWS["file"]])
+WIDE: Final = StructType([*_COLUMNS, BAD_ROWS["row"], BAD_ROWS["file"]])
 """The schema of a frame with the rows of all record types and the bad rows (record ``BAD``). Columns that a record
 type does not have are null."""
 
@@ -57,7 +57,7 @@ _NEXT_ROW: Final = r'\}\s*\{\s*"\w+"\s*:'
 """Matches the start of a second JSON object. It never matches within a text, where a backslash precedes a quote."""
 
 
-def parsed(lines: DataFrame) -> DataFrame:
+def parse_lines(lines: DataFrame) -> DataFrame:
     """Parse JSON lines of a ledger into rows with the columns of ``WIDE``; turn invalid lines into bad rows.
 
     *lines* has the columns ``value``, the text of a line, and ``file``, its file or topic/partition@offset. A bad
@@ -65,10 +65,10 @@ def parsed(lines: DataFrame) -> DataFrame:
     ``proxy_id`` and ``seq`` are null. Valid rows of all record types have null ``row`` and ``file``. Empty lines
     are dropped.
     """
-    schema = StructType([*_TOLD, StructField(_CORRUPT, StringType())])
+    schema = StructType([*_COLUMNS, StructField(_CORRUPT, StringType())])
     # Spark would parse again for each struct column that a filter uses; it does not for a generator's columns.
-    told = F.inline(F.array(F.from_json("value", schema, _PARSING)))
-    judged = lines.where(F.trim("value") != "").select("value", "file", told)
+    row_column = F.inline(F.array(F.from_json("value", schema, _PARSING)))
+    judged = lines.where(F.trim("value") != "").select("value", "file", row_column)
     judged = judged.withColumn("wrong", F.when(~_is_good(), _reason()))
     is_bad = F.col("wrong").isNotNull()
     of_bad = {"record": F.lit(BAD), "reason": F.col("wrong"), "row": F.col("value"), "file": F.col("file")}
@@ -114,12 +114,12 @@ def _has_texts() -> Column:
     """
     columns = {column.name: column for columns in ledger.RECORDS.values() for column in columns}
     texts = [name for name, column in columns.items() if column.kind == "string"]
-    are_told = (F.col(name).isNull() | F.col("value").contains(f'"{name}":"') for name in texts)
-    right = reduce(and_, are_told) | ~_is_told("|".join(texts), '"')
+    are_texts = (F.col(name).isNull() | F.col("value").contains(f'"{name}":"') for name in texts)
+    right = reduce(and_, are_texts) | ~_is_present("|".join(texts), '"')
     for name, column in columns.items():
         items = [item.name for item in column.items if item.kind == "string"]
         if items:
-            right &= F.col(name).isNull() | (F.size(name) == 0) | ~_is_told("|".join(items), '"')
+            right &= F.col(name).isNull() | (F.size(name) == 0) | ~_is_present("|".join(items), '"')
     return right
 
 
@@ -168,12 +168,12 @@ def _wrong_columns(columns: Iterable[ledger.LedgerColumn]) -> Iterator[tuple[Col
         if not column.is_optional:
             yield value.isNull(), f"{name}: missing, null or not of type {column.kind}"
         elif column.kind != "string":
-            yield value.isNull() & _is_told(name), f"{name}: not of type {column.kind}"
+            yield value.isNull() & _is_present(name), f"{name}: not of type {column.kind}"
         if column.kind == "string":
-            yield _is_told(name, '"'), f"{name}: not of type string"
+            yield _is_present(name, '"'), f"{name}: not of type string"
         if column.kind == "array":
             texts = "|".join(item.name for item in column.items if item.kind == "string")
-            is_no_text = _is_told(texts, '"') if texts else F.lit(False)
+            is_no_text = _is_present(texts, '"') if texts else F.lit(False)
             yield (
                 value.isNotNull() & (F.exists(value, _lacks(column.items)) | is_no_text),
                 f"{name}: has an invalid item",
@@ -182,7 +182,7 @@ def _wrong_columns(columns: Iterable[ledger.LedgerColumn]) -> Iterator[tuple[Col
     yield ~_is_weight(), "weight: not positive and finite"
 
 
-def _is_told(names: str, but: str = "") -> Column:
+def _is_present(names: str, but: str = "") -> Column:
     """Return the condition that one of *names* has a value that is not null and starts with none of *but*.
 
     The condition matches the text of the line with a regular expression, not the parsed values.

@@ -28,8 +28,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from proxy.analysis.inputs import STREAM_LOG, hadoop_path
 from proxy.analysis.kafka_source import LedgerTopicSource
-from proxy.analysis.layout import PARTITIONS, dated
-from proxy.analysis.lines import KEY, parsed
+from proxy.analysis.layout import PARTITIONS, add_day
+from proxy.analysis.lines import KEY, parse_lines
 from proxy.errors import ConfigError
 
 __all__ = ["TriggerSettings", "from_folder", "from_topic", "start"]
@@ -97,7 +97,7 @@ def start(lines: DataFrame, path: str, pace: TriggerSettings | None = None) -> S
     """
     pace = pace or TriggerSettings()
     _check_folder(lines.sparkSession, path)
-    rows = dated(parsed(lines)).withColumn("arrived", F.current_timestamp())
+    rows = add_day(parse_lines(lines)).withColumn("arrived", F.current_timestamp())
     once = rows.withWatermark("arrived", pace.remembered).dropDuplicatesWithinWatermark(list(KEY)).drop("arrived")
     writer = once.writeStream.format("parquet").partitionBy(*PARTITIONS)
     writer = writer.option("checkpointLocation", f"{path}/{_CHECKPOINT}").queryName(f"ledger to {path}")

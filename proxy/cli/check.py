@@ -7,13 +7,13 @@ from functools import partial
 
 from proxy.cli import security
 from proxy.cli.cluster_info import BrokerInfo, ClusterInfo, Diagnostic
-from proxy.cli.diagnostics import diagnose, kafka_release, verdict
+from proxy.cli.diagnostics import can_serve, diagnose, kafka_release
 from proxy.cli.options import Commands, add_flags, settings_of
 from proxy.cli.settings import Settings
 from proxy.config import OPTIONS, Config
 from proxy.config.rack import RackFound
 
-__all__ = ["add_to", "greeting_report", "report", "settings_report"]
+__all__ = ["add_to", "cluster_report", "greeting_report", "settings_report"]
 
 
 def add_to(commands: Commands) -> None:
@@ -40,19 +40,19 @@ def _run(arguments: argparse.Namespace) -> int:
     import trio
 
     if settings.config.upstream_security.sasl == "client":
-        servers = trio.run(_greet, settings.config)
-        print(greeting_report(servers, list(security.findings(settings.config))))
+        servers = trio.run(_read_versions, settings.config)
+        print(greeting_report(servers, list(security.diagnose_security(settings.config))))
         return 0 if any(not server.problem for server in servers) else 1
-    seen, rack = trio.run(_look, settings.config)
+    seen, rack = trio.run(_probe_cluster, settings.config)
     if isinstance(seen, ClusterInfo):
         found = diagnose(seen, settings.config, rack)
-        print(report(seen, found))
-        return 0 if verdict(found) else 1
+        print(cluster_report(seen, found))
+        return 0 if can_serve(found) else 1
     print("\n".join(["No bootstrap server answers", *(f"  {line}" for line in seen)]))
     return 1
 
 
-async def _look(config: Config) -> tuple[ClusterInfo | list[str], RackFound]:
+async def _probe_cluster(config: Config) -> tuple[ClusterInfo | list[str], RackFound]:
     from proxy.cli.probe import probe_cluster
     from proxy.net.rack import find_rack
     from proxy.net.upstream.access import access_of
@@ -62,7 +62,7 @@ async def _look(config: Config) -> tuple[ClusterInfo | list[str], RackFound]:
     return await probe_cluster(config.upstream, as_we_are), await find_rack(config.routing, os.environ)
 
 
-async def _greet(config: Config) -> list[BrokerInfo]:
+async def _read_versions(config: Config) -> list[BrokerInfo]:
     """Return the bootstrap servers and the API versions that they report without a login."""
     from proxy.cli.probe import read_api_versions
     from proxy.net.upstream.access import access_of
@@ -101,13 +101,13 @@ def greeting_report(servers: Sequence[BrokerInfo], found: list[Diagnostic]) -> s
 def settings_report(settings: Settings) -> str:
     """Return a text table of all options: the name, the effective value, and the source of the value."""
     rows = [
-        (option.name, option.kind.show(option.of(settings.config)) or "-", str(settings.layers[option.name]))
+        (option.name, option.kind.show(option.value_in(settings.config)) or "-", str(settings.layers[option.name]))
         for option in OPTIONS
     ]
     return "\n".join(["Settings", *_columns(rows)])
 
 
-def report(seen: ClusterInfo, found: list[Diagnostic]) -> str:
+def cluster_report(seen: ClusterInfo, found: list[Diagnostic]) -> str:
     """Return the output of ``check`` about a cluster, after the settings.
 
     It has the brokers in *seen*, the diagnostics *found*, and whether Sidefetch can serve the cluster.
@@ -122,7 +122,7 @@ def report(seen: ClusterInfo, found: list[Diagnostic]) -> str:
         )
         for broker in sorted(seen.brokers, key=lambda broker: broker.node)
     ]
-    verdict_text = "can serve this cluster" if verdict(found) else "cannot serve all of this cluster"
+    verdict_text = "can serve this cluster" if can_serve(found) else "cannot serve all of this cluster"
     return "\n".join(
         [
             f"Cluster {seen.cluster_id or 'without an id'}, by way of {seen.through}",

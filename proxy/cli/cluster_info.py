@@ -7,7 +7,7 @@ import attrs
 
 from proxy.config import Address
 
-__all__ = ["FETCH", "BrokerInfo", "ClusterInfo", "Diagnostic", "Range", "named"]
+__all__ = ["FETCH", "BrokerInfo", "ClusterInfo", "Diagnostic", "Range", "name_nodes"]
 
 Range = tuple[int, int]
 """The lowest and the highest version of an API."""
@@ -64,7 +64,7 @@ class Diagnostic:
     """The finding, and the remedy if there is one."""
 
 
-def named(brokers: list[BrokerInfo]) -> str:
+def name_nodes(brokers: list[BrokerInfo]) -> str:
     """Return the node ids of *brokers* for people: ``node 1``, ``nodes 1, 2``, or an empty text for no brokers."""
     if not brokers:
         return ""

@@ -5,7 +5,7 @@ import functools
 import os
 from typing import Final
 
-from proxy.cli.extras import needs_demo_extra
+from proxy.cli.extras import require_demo_extra
 from proxy.cli.options import Commands
 from proxy.errors import ConfigError
 
@@ -45,7 +45,7 @@ def _run(arguments: argparse.Namespace) -> int:
     seconds = _seconds(arguments.seconds, os.environ.get(_SECONDS_ENV, ""))
     import trio
 
-    with needs_demo_extra():
+    with require_demo_extra():
         from proxy.demo.demo import demo
 
     return trio.run(functools.partial(demo, seconds=seconds, kafka=arguments.kafka)) or 0

@@ -6,14 +6,14 @@ from operator import attrgetter
 from typing import Final
 
 from proxy.cli import racks, security
-from proxy.cli.cluster_info import FETCH, BrokerInfo, ClusterInfo, Diagnostic, Range, named
+from proxy.cli.cluster_info import FETCH, BrokerInfo, ClusterInfo, Diagnostic, Range, name_nodes
 from proxy.cluster.topology import BrokerId
 from proxy.config import Config
 from proxy.config.rack import RackFound
 from proxy.convert.kernel import is_compiled
 from proxy.relay.ports import NoPortLeft, PortAssignments
 
-__all__ = ["diagnose", "kafka_release", "verdict"]
+__all__ = ["can_serve", "diagnose", "kafka_release"]
 
 _API_VERSIONS: Final = 18
 
@@ -72,8 +72,8 @@ def diagnose(
         *_sessions(reached),
         *_leaders(reached),
         *_old_clients(reached, compiled=compiled),
-        *racks.findings(cluster.brokers, config.routing, rack),
-        *security.findings(config),
+        *racks.diagnose_racks(cluster.brokers, config.routing, rack),
+        *security.diagnose_security(config),
         *_releases(reached),
         *_reach(cluster),
         *_ports(cluster.brokers, config),
@@ -82,23 +82,23 @@ def diagnose(
     return sorted(found, key=lambda finding: order.index(finding.level))
 
 
-def verdict(found: Iterable[Diagnostic]) -> bool:
+def can_serve(found: Iterable[Diagnostic]) -> bool:
     """Return whether clients can be served: no diagnostic is a ``failure``."""
     return all(finding.level != "failure" for finding in found)
 
 
 def _sessions(brokers: list[BrokerInfo]) -> Iterator[Diagnostic]:
-    named = _nodes(brokers, lambda fetch: _SESSIONS_FETCH <= fetch < _TOPIC_IDS_FETCH)
+    by_name = _nodes(brokers, lambda fetch: _SESSIONS_FETCH <= fetch < _TOPIC_IDS_FETCH)
     without = _nodes(brokers, lambda fetch: _OLDEST_FETCH <= fetch < _SESSIONS_FETCH)
     ancient = _nodes(brokers, lambda fetch: fetch < _OLDEST_FETCH)
     by_id = _nodes(brokers, lambda fetch: fetch >= _TOPIC_IDS_FETCH)
     if by_id:
         yield Diagnostic("ok", f"incremental sessions by topic id with {by_id} (Fetch v13 or newer)")
-    if named:
+    if by_name:
         yield Diagnostic(
             "note",
-            f"incremental sessions by topic name with {named} (Fetch v7 to v12): up to {_NAMED_SESSION_PARTITIONS}"
-            " partitions each, full fetches beyond",
+            f"incremental sessions by topic name with {by_name} (Fetch v7 to v12): up to"
+            f" {_NAMED_SESSION_PARTITIONS} partitions each, full fetches beyond",
         )
     if without:
         yield Diagnostic("warning", f"no incremental sessions with {without} (below Fetch v7): full fetches only")
@@ -110,11 +110,12 @@ def _sessions(brokers: list[BrokerInfo]) -> Iterator[Diagnostic]:
 
 
 def _leaders(brokers: list[BrokerInfo]) -> Iterator[Diagnostic]:
-    told = _nodes(brokers, lambda fetch: fetch >= _NODE_ENDPOINTS_FETCH)
+    with_endpoints = _nodes(brokers, lambda fetch: fetch >= _NODE_ENDPOINTS_FETCH)
     searched = _nodes(brokers, lambda fetch: _OLDEST_FETCH <= fetch < _NODE_ENDPOINTS_FETCH)
-    if told:
+    if with_endpoints:
         yield Diagnostic(
-            "ok", f"a moved leader is named, with its address, in the responses of {told} (Fetch v16 or newer)"
+            "ok",
+            f"a moved leader is named, with its address, in the responses of {with_endpoints} (Fetch v16 or newer)",
         )
     if searched:
         yield Diagnostic("note", f"a moved leader is found by a metadata request with {searched} (below Fetch v16)")
@@ -125,7 +126,7 @@ def _old_clients(brokers: list[BrokerInfo], *, compiled: bool) -> Iterator[Diagn
     if without:
         yield Diagnostic(
             "ok",
-            f"clients of Kafka 0.8 and newer are served: requests in versions that {named(without)} no longer"
+            f"clients of Kafka 0.8 and newer are served: requests in versions that {name_nodes(without)} no longer"
             f" support, such as Fetch below v{max(broker.oldest_fetch for broker in without)}, are upgraded, and"
             " records are converted",
         )
@@ -140,13 +141,13 @@ def _old_clients(brokers: list[BrokerInfo], *, compiled: bool) -> Iterator[Diagn
 def _releases(brokers: list[BrokerInfo]) -> Iterator[Diagnostic]:
     releases = sorted({kafka_release(broker.versions) for broker in brokers})
     if len(releases) > 1:
-        told = "; ".join(
-            f"{named([b for b in brokers if kafka_release(b.versions) == release])} {release}"
+        described = "; ".join(
+            f"{name_nodes([b for b in brokers if kafka_release(b.versions) == release])} {release}"
             for release in releases
         )
         yield Diagnostic(
             "note",
-            f"the brokers have several releases: {told}. Clients are offered the API versions of all of them",
+            f"the brokers have several releases: {described}. Clients are offered the API versions of all of them",
         )
 
 
@@ -160,7 +161,7 @@ def _reach(cluster: ClusterInfo) -> Iterator[Diagnostic]:
     if local and not _is_loopback(cluster.through.host):
         yield Diagnostic(
             "warning",
-            f"{named(local)} advertised on loopback, but {cluster.through} is not on loopback: an address on"
+            f"{name_nodes(local)} advertised on loopback, but {cluster.through} is not on loopback: an address on"
             " loopback reaches no other host. Remedy: correct advertised.listeners of the brokers",
         )
 
@@ -183,7 +184,7 @@ def _ports(brokers: tuple[BrokerInfo, ...], config: Config) -> Iterator[Diagnost
 
 
 def _nodes(brokers: Iterable[BrokerInfo], chosen: Callable[[int], bool]) -> str:
-    return named([broker for broker in brokers if chosen(broker.fetch)])
+    return name_nodes([broker for broker in brokers if chosen(broker.fetch)])
 
 
 def _is_loopback(host: str) -> bool:

@@ -5,47 +5,47 @@ from contextlib import AbstractContextManager, contextmanager
 
 from proxy.errors import ConfigError
 
-__all__ = ["needs_demo_extra", "needs_kube_extra", "needs_spark_extra", "needs_top_extra"]
+__all__ = ["require_demo_extra", "require_kube_extra", "require_spark_extra", "require_top_extra"]
 
 
-def needs_demo_extra() -> AbstractContextManager[None]:
+def require_demo_extra() -> AbstractContextManager[None]:
     """Return a context manager for the import of ``proxy.demo``, which needs the optional packages ``demo``.
 
     Raises: ConfigError: the import failed because such a package is not installed; the message has the command that
             installs it. Any other import error is raised unchanged.
     """
-    return _needs("demo and try need", "demo", "aiokafka")
+    return _require("demo and try need", "demo", "aiokafka")
 
 
-def needs_kube_extra() -> AbstractContextManager[None]:
+def require_kube_extra() -> AbstractContextManager[None]:
     """Return a context manager for the import of ``proxy.kube``, which needs the optional packages ``kube``.
 
     Raises: ConfigError: the import failed because such a package is not installed; the message has the command that
             installs it. Any other import error is raised unchanged.
     """
-    return _needs("inject and webhook need", "kube", "cryptography", "ruamel")
+    return _require("inject and webhook need", "kube", "cryptography", "ruamel")
 
 
-def needs_spark_extra() -> AbstractContextManager[None]:
+def require_spark_extra() -> AbstractContextManager[None]:
     """Return a context manager for the import of ``proxy.analysis``, which needs the optional package pyspark.
 
     Raises: ConfigError: the import failed because pyspark is not installed; the message has the command that
             installs it. Any other import error is raised unchanged.
     """
-    return _needs("report and whatif need", "spark", "pyspark")
+    return _require("report and whatif need", "spark", "pyspark")
 
 
-def needs_top_extra() -> AbstractContextManager[None]:
+def require_top_extra() -> AbstractContextManager[None]:
     """Return a context manager for the import of the optional package ``rich``, which draws in a terminal.
 
     Raises: ConfigError: the import failed because rich is not installed; the message has the command that installs
             it. Any other import error is raised unchanged.
     """
-    return _needs("top needs", "top", "rich")
+    return _require("top needs", "top", "rich")
 
 
 @contextmanager
-def _needs(who: str, extra: str, *packages: str) -> Iterator[None]:
+def _require(who: str, extra: str, *packages: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from proxy.cli.extras import needs_kube_extra
+from proxy.cli.extras import require_kube_extra
 from proxy.cli.options import Commands
 from proxy.errors import ConfigError
 
@@ -52,7 +52,7 @@ def defaults_of(path: str | None) -> str:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    with needs_kube_extra():
+    with require_kube_extra():
         from proxy.kube.annotations import Defaults
         from proxy.kube.manifests import inject_text
     defaults = Defaults.parse(defaults_of(arguments.defaults), arguments.defaults or "defaults")
@@ -74,7 +74,7 @@ def _run(arguments: argparse.Namespace) -> int:
         for name, text in done.items():
             sys.stdout.writelines(_difference(texts[name], text, name))
     else:
-        sys.stdout.write("---\n".join(map(_ended, done.values())))
+        sys.stdout.write("---\n".join(map(_end_line, done.values())))
     return 0
 
 
@@ -89,7 +89,7 @@ def _read(file: str) -> str:
         raise ConfigError(f"{_name(file)}: cannot be read: {error}") from None
 
 
-def _ended(text: str) -> str:
+def _end_line(text: str) -> str:
     return text if text.endswith("\n") or not text else text + "\n"
 
 
@@ -97,4 +97,4 @@ def _difference(before: str, after: str, name: str) -> Iterator[str]:
     for line in difflib.unified_diff(
         before.splitlines(True), after.splitlines(True), name, f"{name} with Sidefetch"
     ):
-        yield _ended(line)
+        yield _end_line(line)

@@ -88,7 +88,7 @@ async def read_api_versions(upstream: UpstreamConfig, dial: Dial) -> list[Broker
                 ) as connection:
                     seen.append(attrs.evolve(server, versions=dict(connection.versions)))
         except (ProxyError, OSError) as error:
-            seen.append(attrs.evolve(server, problem=_because(error, address)))
+            seen.append(attrs.evolve(server, problem=_message_without(error, address)))
     return seen
 
 
@@ -108,7 +108,7 @@ async def _first_answer(
                 async with dial(address, client_id=_CLIENT_ID, connect_timeout_s=timeout_s) as connection:
                     return address, await connection.ask(request)
         except (ProxyError, OSError) as error:
-            failures.append(f"{address}: {_because(error, address)}")
+            failures.append(f"{address}: {_message_without(error, address)}")
     return failures
 
 
@@ -129,7 +129,7 @@ async def _ask_each(brokers: tuple[BrokerInfo, ...], timeout_s: float, dial: Dia
                             selector_class=await _selector_class(connection, broker.node),
                         )
             except (ProxyError, OSError) as error:
-                seen[broker.node] = attrs.evolve(broker, problem=_because(error, broker.address))
+                seen[broker.node] = attrs.evolve(broker, problem=_message_without(error, broker.address))
 
     async with trio.open_nursery() as nursery:
         for broker in brokers:
@@ -152,8 +152,8 @@ async def _selector_class(connection: ProbeConnection, node: int) -> str | None:
         answer: DescribeConfigsResponse = await connection.ask(DescribeConfigsRequest(resources=(resource,)))
     except ProxyError:
         return None
-    told = [config for result in answer.results for config in result.configs if config.name == _SELECTOR_CLASS]
-    return next((config.value or "" for config in told if not config.is_sensitive), None)
+    configs = [config for result in answer.results for config in result.configs if config.name == _SELECTOR_CLASS]
+    return next((config.value or "" for config in configs if not config.is_sensitive), None)
 
 
 @contextmanager
@@ -169,6 +169,6 @@ def _time_limit(timeout_s: float) -> Iterator[None]:
         raise BrokerUnavailable(f"connected, but no response within {2 * timeout_s:g} s") from None
 
 
-def _because(error: Exception, address: Address) -> str:
+def _message_without(error: Exception, address: Address) -> str:
     """Return the message of *error* without *address*, which the caller prints as well."""
     return str(error).removeprefix(f"{address}: ") or type(error).__name__

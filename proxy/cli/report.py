@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from proxy.cli.extras import needs_spark_extra
+from proxy.cli.extras import require_spark_extra
 from proxy.cli.options import Commands
 from proxy.cli.spark import add_flags, settings_of, spark_at
 from proxy.errors import ConfigError
@@ -68,9 +68,9 @@ def _run(arguments: argparse.Namespace) -> int:
     if not out.absolute().parent.is_dir():
         raise ConfigError(f"out: {out.parent} is no folder; accepted: a file in an existing folder")
     for ledger in arguments.ledgers:
-        _check_there(ledger)
+        _check_exists(ledger)
     settings = settings_of(arguments.conf)
-    with needs_spark_extra():
+    with require_spark_extra():
         from proxy.analysis.answers.zones import Prices
         from proxy.analysis.days import parse_days
         from proxy.analysis.ingest import read
@@ -83,11 +83,11 @@ def _run(arguments: argparse.Namespace) -> int:
         print(f"There are no ledger rows in {', '.join(arguments.ledgers)}", file=sys.stderr)
         return 1
     _write(out, kind, report)
-    print(_told(report, arguments.out))
+    print(_describe(report, arguments.out))
     return 0
 
 
-def _check_there(ledger: str) -> None:
+def _check_exists(ledger: str) -> None:
     """Check that a ledger in the local file system exists; Spark checks other file systems.
 
     Raises: ConfigError: *ledger* does not exist, or the folder has no finished ledger file.
@@ -102,7 +102,7 @@ def _check_there(ledger: str) -> None:
         raise ConfigError(f"LEDGER: {ledger} has no finished ledger file; accepted: a folder with *.jsonl files")
 
 
-def _told(report: Any, out: str) -> str:
+def _describe(report: Any, out: str) -> str:
     from proxy.analysis.report.words import plural
 
     about = report.about
@@ -118,20 +118,20 @@ def _write(out: Path, kind: str, report: Any) -> None:
         if kind == "csv" and out.suffix.lower() != ".zip":
             out.mkdir(exist_ok=True)
             for name, text in as_csv(report).items():
-                _whole(out / name, text.encode())
+                _write_atomically(out / name, text.encode())
         elif kind == "csv":
-            _whole(out, _zipped(as_csv(report)))
+            _write_atomically(out, _zip_files(as_csv(report)))
         elif kind == "json":
-            _whole(out, as_json(report).encode())
+            _write_atomically(out, as_json(report).encode())
         else:
-            from proxy.analysis.report.page import page
+            from proxy.analysis.report.page import render_page
 
-            _whole(out, page(report).encode())
+            _write_atomically(out, render_page(report).encode())
     except OSError as wrong:
         raise ConfigError(f"out: {out} cannot be written ({wrong.strerror})") from None
 
 
-def _zipped(files: Mapping[str, str]) -> bytes:
+def _zip_files(files: Mapping[str, str]) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in files.items():
@@ -139,7 +139,7 @@ def _zipped(files: Mapping[str, str]) -> bytes:
     return packed.getvalue()
 
 
-def _whole(path: Path, content: bytes) -> None:
+def _write_atomically(path: Path, content: bytes) -> None:
     """Write *content* to *path* completely or not at all."""
     unfinished = path.with_name(f".{path.name}.open")
     unfinished.write_bytes(content)

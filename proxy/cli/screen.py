@@ -22,10 +22,10 @@ def draw_screen(document: Mapping[str, Any], failed: str = "") -> RenderableType
     Args:  document: the JSON document of ``/api/v1/state``.
            failed: the reason that the latest request failed; *document* is then from an earlier one.
     """
-    parts: list[RenderableType] = [_head(document, failed), _sums(document)]
+    parts: list[RenderableType] = [_draw_head(document, failed), _draw_totals(document)]
     if document["problems"]:
         parts.append(Panel(_problems(document), title="Problems", title_align="left", border_style="yellow"))
-    parts.append(Panel(_hour(document["minutes"]), title="The last hour, by the minute", title_align="left"))
+    parts.append(Panel(_draw_hour(document["minutes"]), title="The last hour, by the minute", title_align="left"))
     parts.append(_brokers(document))
     parts.append(_clients(document["clients"]))
     return Group(*parts)
@@ -41,7 +41,7 @@ def short_bytes(count: float) -> str:
     return f"{sign}{size:.3g} TB"
 
 
-def _head(document: Mapping[str, Any], failed: str) -> Text:
+def _draw_head(document: Mapping[str, Any], failed: str) -> Text:
     status, style = document["status"], "bold green"
     if failed:
         status, style = f"no response: {failed}", "bold red"
@@ -51,12 +51,12 @@ def _head(document: Mapping[str, Any], failed: str) -> Text:
         style = "bold yellow"
     up_s = (document["now_us"] - document["started_us"]) / 1_000_000
     rack = f"rack {document['rack']}" if document["rack"] else "rack not known"
-    told = [f"cluster {document['cluster_id'] or 'not known yet'}", rack, f"up {_lasting(up_s)}"]
+    facts = [f"cluster {document['cluster_id'] or 'not known yet'}", rack, f"up {_format_duration(up_s)}"]
     text = Text.assemble(("Sidefetch ", "bold"), (_plain(status), style))
-    return text.append(_plain("  " + ", ".join(told)), "dim")
+    return text.append(_plain("  " + ", ".join(facts)), "dim")
 
 
-def _sums(document: Mapping[str, Any]) -> Table:
+def _draw_totals(document: Mapping[str, Any]) -> Table:
     total, sessions = document["total"], document["sessions"]
     grid = Table.grid(expand=True, padding=(0, 2))
     for _ in range(5):
@@ -94,12 +94,12 @@ def _problems(document: Mapping[str, Any]) -> Group:
         ago_s = (document["now_us"] - each["last_us"]) / 1_000_000
         head = Text.assemble((_plain(each["title"]), _STYLES[each["level"]]))
         times = "once" if each["times"] == 1 else f"{each['times']:,} times"
-        lines.append(head.append(f"  {times}, last {_lasting(ago_s)} ago", "dim"))
+        lines.append(head.append(f"  {times}, last {_format_duration(ago_s)} ago", "dim"))
         lines.append(Text("  " + _plain(each["remedy"])))
     return Group(*lines)
 
 
-def _hour(minutes: Sequence[Mapping[str, Any]]) -> Table:
+def _draw_hour(minutes: Sequence[Mapping[str, Any]]) -> Table:
     grid = Table.grid(padding=(0, 1))
     for name, style, label in (
         ("client_fetches", "bright_black", "fetches of clients"),
@@ -108,16 +108,16 @@ def _hour(minutes: Sequence[Mapping[str, Any]]) -> Table:
     ):
         values = [minute[name] for minute in minutes]
         most = max(values)
-        told = short_bytes(most) if name == "record_bytes" else f"{most:,}"
+        limit = short_bytes(most) if name == "record_bytes" else f"{most:,}"
         # Both kinds of fetches have the same scale, so that the difference shows the saved fetches.
         scale = max(minute["client_fetches"] for minute in minutes) if name == "broker_fetches" else most
         grid.add_row(
-            Text(label, "dim"), Text(_line(values, max(scale, most)), style), Text(f"at most {told}", "dim")
+            Text(label, "dim"), Text(_draw_bars(values, max(scale, most)), style), Text(f"at most {limit}", "dim")
         )
     return grid
 
 
-def _line(values: Sequence[int], most: int) -> str:
+def _draw_bars(values: Sequence[int], most: int) -> str:
     return "".join(_BARS[-(-value * (len(_BARS) - 1) // most)] if most else " " for value in values)
 
 
@@ -165,7 +165,7 @@ def _share(part: float, all_: float) -> str:
     return f"{100 * part / all_:.1f} %" if all_ > 0 else "-"
 
 
-def _lasting(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= size:
             return f"{seconds // size:.0f} {unit}"

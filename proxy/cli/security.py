@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from proxy.cli.cluster_info import Diagnostic
 from proxy.config import Config
 
-__all__ = ["as_client", "findings"]
+__all__ = ["diagnose_client_login", "diagnose_security"]
 
-_TOLD_IN_THE_OPEN = ("PLAIN", "OAUTHBEARER")
+_PLAINTEXT_MECHANISMS = ("PLAIN", "OAUTHBEARER")
 
 
-def findings(config: Config) -> Iterator[Diagnostic]:
+def diagnose_security(config: Config) -> Iterator[Diagnostic]:
     """Yield the diagnostics of ``check`` about TLS and logins in *config*, towards brokers and towards clients.
 
     Most are warnings about settings that let others read secrets or records.
@@ -24,10 +24,10 @@ def findings(config: Config) -> Iterator[Diagnostic]:
             "warning",
             "upstream-tls-verify-host is off: any holder of a certificate of that CA can pose as a broker",
         )
-    if not up.tls and up.sasl in _TOLD_IN_THE_OPEN:
+    if not up.tls and up.sasl in _PLAINTEXT_MECHANISMS:
         yield Diagnostic("warning", f"{up.sasl} without upstream-tls: the secret can be read on the network")
     if up.sasl == "client":
-        yield from as_client(config)
+        yield from diagnose_client_login(config)
     if down.tls_cert is None and down.insecure:
         yield Diagnostic("warning", "insecure-listen: anyone who can connect can read all that Sidefetch may read")
     if down.tls_cert is None and down.insecure and down.sasl_file is not None:
@@ -42,7 +42,7 @@ def findings(config: Config) -> Iterator[Diagnostic]:
         )
 
 
-def as_client(config: Config) -> Iterator[Diagnostic]:
+def diagnose_client_login(config: Config) -> Iterator[Diagnostic]:
     """Yield the further diagnostics for ``--upstream-sasl client``: each client logs in to the brokers itself."""
     yield Diagnostic(
         "note",

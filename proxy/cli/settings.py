@@ -10,7 +10,7 @@ from typing import Final, Literal, cast
 
 import attrs
 
-from proxy.config import ENV_PREFIX, OPTIONS, SECTIONS, Config, Option, config_of, problems_between
+from proxy.config import ENV_PREFIX, OPTIONS, SECTIONS, Config, Option, config_of, find_contradictions
 from proxy.errors import ConfigError
 
 __all__ = ["FILE_ENV", "Layer", "Settings", "load_settings"]
@@ -91,7 +91,7 @@ def load_settings(
     ]
     if not problems:
         config = config_of(values)
-        problems += problems_between(config)
+        problems += find_contradictions(config)
     if problems:
         raise ConfigError(*problems)
     return Settings(config, {option.name: layers.get(option.name, Layer("default")) for option in OPTIONS})

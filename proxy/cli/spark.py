@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
-from proxy.cli.extras import needs_spark_extra
+from proxy.cli.extras import require_spark_extra
 from proxy.errors import ConfigError, SparkFailed
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _ALWAYS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-_TOLD_LINES: Final = 12
+_MOST_LINES: Final = 12
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -67,7 +67,7 @@ def spark_at(master: str, settings: Mapping[str, str]) -> Iterator["SparkSession
             settings: settings of Spark, which override Sidefetch's defaults.
     Raises: ConfigError: pyspark or Java is missing; SparkFailed: Spark does not start, or a job fails.
     """
-    with needs_spark_extra():
+    with require_spark_extra():
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
@@ -81,14 +81,14 @@ def spark_at(master: str, settings: Mapping[str, str]) -> Iterator["SparkSession
         builder = builder.config(key, value)
     with tempfile.TemporaryFile() as log:
         try:
-            with _errors_into(log):
+            with _redirect_stderr(log):
                 session = builder.getOrCreate()
             try:
                 yield session
             finally:
                 session.stop()
         except (PySparkException, Py4JError) as wrong:
-            raise SparkFailed(*_why(wrong, log)) from wrong
+            raise SparkFailed(*_failure_causes(wrong, log)) from wrong
 
 
 def _check_java() -> None:
@@ -98,15 +98,15 @@ def _check_java() -> None:
     remedy = f"accepted: Java {_LEAST_JAVA} or newer on the PATH or at JAVA_HOME (Debian: openjdk-17-jre-headless)"
     if shutil.which(java) is None:
         raise ConfigError(f"Spark needs Java, and {java} does not exist; {remedy}")
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603 - Spark runs it, too
-    found = re.search(r'version "(?:1\.)?(\d+)', told)
+    output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603 - Spark runs it, too
+    found = re.search(r'version "(?:1\.)?(\d+)', output)
     if found is None or int(found[1]) < _LEAST_JAVA:
         version = found[1] if found else "unknown"
         raise ConfigError(f"Spark needs Java {_LEAST_JAVA}, and the version of {java} is {version}; {remedy}")
 
 
 @contextmanager
-def _errors_into(log: IO[bytes]) -> Iterator[None]:
+def _redirect_stderr(log: IO[bytes]) -> Iterator[None]:
     """Make *log* the stderr of processes that are started within the context, for as long as they run."""
     sys.stderr.flush()
     kept = os.dup(2)
@@ -118,14 +118,14 @@ def _errors_into(log: IO[bytes]) -> Iterator[None]:
         os.close(kept)
 
 
-def _why(wrong: Exception, log: IO[bytes]) -> Iterator[str]:
-    said = str(wrong)
-    causes = re.findall(r"^(?:: |Caused by: )(.+)", said, re.MULTILINE)
-    yield from dict.fromkeys(causes or [said.partition("\n")[0]])
-    if "FAILED_READ_FILE" in said:
+def _failure_causes(wrong: Exception, log: IO[bytes]) -> Iterator[str]:
+    message = str(wrong)
+    causes = re.findall(r"^(?:: |Caused by: )(.+)", message, re.MULTILINE)
+    yield from dict.fromkeys(causes or [message.partition("\n")[0]])
+    if "FAILED_READ_FILE" in message:
         yield "Repair or remove the file, or read its intact part: --conf spark.sql.files.ignoreCorruptFiles=true"
     log.seek(0)
     lines = [
         line for line in log.read().decode(errors="replace").splitlines() if " ERROR " in line or "Error:" in line
     ]
-    yield from lines[-_TOLD_LINES:]
+    yield from lines[-_MOST_LINES:]

@@ -9,7 +9,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import ProxyHandler, build_opener
 
-from proxy.cli.extras import needs_top_extra
+from proxy.cli.extras import require_top_extra
 from proxy.cli.options import Commands
 from proxy.errors import ConfigError
 
@@ -41,15 +41,15 @@ def add_to(commands: Commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    url = _checked(arguments.url)
-    with needs_top_extra():
+    url = _check_url(arguments.url)
+    with require_top_extra():
         from rich.console import Console
         from rich.live import Live
 
         from proxy.cli.screen import draw_screen
     console = Console()
     try:
-        document = _asked(url)
+        document = _get_document(url)
         if arguments.once:
             console.print(draw_screen(document))
             return 0
@@ -58,7 +58,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 time.sleep(1)
                 failed = ""
                 try:
-                    document = _asked(url)
+                    document = _get_document(url)
                 except _NoDocumentError as wrong:
                     failed = str(wrong)
                 live.update(draw_screen(document, failed), refresh=True)
@@ -73,14 +73,14 @@ class _NoDocumentError(Exception):
     """A failure to get the status document; the message is the reason."""
 
 
-def _checked(url: str) -> str:
+def _check_url(url: str) -> str:
     parts = urlsplit(url if "://" in url else f"http://{url}")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(f"URL: {url!r} is no HTTP or HTTPS URL; accepted: such as {_URL}")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
 
-def _asked(url: str) -> Any:
+def _get_document(url: str) -> Any:
     try:
         with build_opener(ProxyHandler({})).open(f"{url}/api/v1/state", timeout=_TIMEOUT_S) as answer:
             document = json.loads(answer.read(_MOST_BYTES))

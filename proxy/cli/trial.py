@@ -4,7 +4,7 @@ import argparse
 import functools
 from typing import Final
 
-from proxy.cli.extras import needs_demo_extra
+from proxy.cli.extras import require_demo_extra
 from proxy.cli.options import Commands, add_flags, settings_of
 from proxy.errors import ConfigError
 
@@ -48,7 +48,7 @@ def _run(arguments: argparse.Namespace) -> int:
         )
     import trio
 
-    with needs_demo_extra():
+    with require_demo_extra():
         from proxy.demo.trial import trial
 
     read = functools.partial(trial, settings.config, topic=arguments.topic, seconds=arguments.seconds)

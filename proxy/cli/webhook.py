@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from proxy.cli.extras import needs_kube_extra
+from proxy.cli.extras import require_kube_extra
 from proxy.cli.inject import defaults_of
 from proxy.cli.options import Commands
 from proxy.config import option_named
@@ -69,14 +69,14 @@ def add_to(commands: Commands) -> None:
         f" [default: {_GRACE}]",
     )
     for option, metavar in ((_LOG_FORMAT, "FORMAT"), (_LOG_LEVEL, "LEVEL")):
-        told = option.default_text
-        help_text = f"{option.kind.accepts} [default: {told}]"
-        parser.add_argument(option.flag, metavar=metavar, default=told, help=help_text)
+        default = option.default_text
+        help_text = f"{option.kind.accepts} [default: {default}]"
+        parser.add_argument(option.flag, metavar=metavar, default=default, help=help_text)
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    with needs_kube_extra():
+    with require_kube_extra():
         from proxy.kube.annotations import Defaults
         from proxy.kube.webhook import WebhookConfig, serve
     problems: list[str] = []

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from proxy.cli.extras import needs_spark_extra
+from proxy.cli.extras import require_spark_extra
 from proxy.cli.options import Commands
 from proxy.cli.spark import add_flags, settings_of, spark_at
 from proxy.errors import ConfigError
@@ -41,7 +41,10 @@ def add_to(commands: Commands) -> None:
     _slots(sizing, "[default: some around the number of sessions]")
 
     slots = _action(
-        actions, "slots", _played, "the sessions that are granted, refused and evicted with other numbers of slots"
+        actions,
+        "slots",
+        _replay_slots,
+        "the sessions that are granted, refused and evicted with other numbers of slots",
     )
     _others(slots)
     _slots(slots, "[default: 1000]")
@@ -97,11 +100,11 @@ def _action(
 
 
 def _number(parser: argparse.ArgumentParser, flag: str, default: Any, what: str, **how: Any) -> None:
-    told = f"{what} [default: {default}]" if isinstance(default, int) else what
-    parser.add_argument(flag, metavar="N", type=_whole, default=default, help=told, **how)
+    help_text = f"{what} [default: {default}]" if isinstance(default, int) else what
+    parser.add_argument(flag, metavar="N", type=_parse_count, default=default, help=help_text, **how)
 
 
-def _whole(text: str) -> int:
+def _parse_count(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is no number")
     return int(text)
@@ -158,8 +161,8 @@ def _cell(value: Any) -> str:
             return str(value).translate(dict.fromkeys(range(32), "?"))
 
 
-def _others_of(arguments: argparse.Namespace) -> Any:
-    with needs_spark_extra():
+def _other_sessions(arguments: argparse.Namespace) -> Any:
+    with require_spark_extra():
         from proxy.analysis.whatif.replay import Others
 
     return Others(followers=arguments.followers, clients=arguments.other_clients)
@@ -175,25 +178,25 @@ def _sizing(spark: "SparkSession", arguments: argparse.Namespace) -> "DataFrame"
     if not read:
         raise ConfigError("read: 0; accepted: 1 or more")
     fleet = Fleet(arguments.clients, arguments.partitions, arguments.brokers, read)
-    return sizing(spark, fleet, arguments.slots, others=_others_of(arguments), seed=arguments.seed)
+    return sizing(spark, fleet, arguments.slots, others=_other_sessions(arguments), seed=arguments.seed)
 
 
-def _played(spark: "SparkSession", arguments: argparse.Namespace) -> "DataFrame":
+def _replay_slots(spark: "SparkSession", arguments: argparse.Namespace) -> "DataFrame":
     from proxy.analysis.whatif.slots import slots
 
-    played = slots(_ledger(spark, arguments), arguments.slots or [1000], others=_others_of(arguments))
+    played = slots(_ledger(spark, arguments), arguments.slots or [1000], others=_other_sessions(arguments))
     return played.orderBy("cluster_id", "node", "slots")
 
 
 def _racks(spark: "SparkSession", arguments: argparse.Namespace) -> "DataFrame":
     from proxy.analysis.whatif.racks import RackLayout, racks
 
-    brokers = _split(arguments.broker, "broker", "NODE=RACK, such as 3=b")
+    brokers = _parse_pairs(arguments.broker, "broker", "NODE=RACK, such as 3=b")
     if wrong := [node for node in brokers if not node.isdecimal()]:
         raise ConfigError(f"broker: {wrong[0]!r} is no node id; accepted: NODE=RACK, such as 3=b")
     layout = RackLayout(
         {int(node): rack for node, rack in brokers.items()},
-        _split(arguments.reader, "reader", "RACK=RACK, such as a=b"),
+        _parse_pairs(arguments.reader, "reader", "RACK=RACK, such as a=b"),
         closest=not arguments.leaders,
     )
     return racks(_ledger(spark, arguments), layout).orderBy("cluster_id", "reader_rack")
@@ -225,7 +228,7 @@ def _ledger(spark: "SparkSession", arguments: argparse.Namespace) -> Any:
     return read(spark, arguments.ledgers).ledger
 
 
-def _split(given: Sequence[str], flag: str, accepted: str) -> dict[str, str]:
+def _parse_pairs(given: Sequence[str], flag: str, accepted: str) -> dict[str, str]:
     """Return the pairs of ``KEY=VALUE`` arguments. Raises: ConfigError: an argument has another form."""
     pairs = [each.partition("=") for each in given]
     if wrong := [each for each, (key, _, value) in zip(given, pairs, strict=True) if not key or not value]:

@@ -11,7 +11,7 @@ from proxy.config.observability import AdminConfig, LedgerConfig, LogConfig, Tel
 from proxy.config.option_types import FILE, ON, Address, PortRange, RackSource, TopicSwitch
 from proxy.config.options import ENV_PREFIX, OPTIONS, Option, config_of, option_named
 from proxy.config.security import DownstreamSecurity, UpstreamSecurity
-from proxy.config.validation import problems_between
+from proxy.config.validation import find_contradictions
 
 __all__ = [
     "ENV_PREFIX",
@@ -37,6 +37,6 @@ __all__ = [
     "UpstreamConfig",
     "UpstreamSecurity",
     "config_of",
+    "find_contradictions",
     "option_named",
-    "problems_between",
 ]

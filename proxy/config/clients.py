@@ -287,8 +287,8 @@ class ConversionConfig:
             "convert-chunk",
             size(1024, 64 * 1024**2),
             "Bytes of records that are converted at a time while a response is sent to an old client; at least one"
-            " batch, whatever its size. A smaller value needs less memory: a chunk may become four times as large,"
-            " or one batch larger.",
+            " batch, even if it is larger. A smaller value needs less memory: a chunk may become four times as"
+            " large, or one batch larger.",
             "Default: as in KIP-283.",
         ),
     )

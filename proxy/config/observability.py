@@ -40,7 +40,7 @@ class LogConfig:
             "log-level",
             choice("debug", "info", "warning", "error"),
             "Lowest level of the events that are logged. SIGHUP reloads it from the configuration file, unless a"
-            " flag or a variable sets it. The status page shows problems whatever the level.",
+            " flag or a variable sets it. The status page shows problems at every level.",
             "Default: a few lines for each start, client and fault; none for each request.",
         ),
     )

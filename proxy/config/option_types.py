@@ -217,7 +217,7 @@ def _rack(text: str) -> str:
     return text
 
 
-def _rack_places(text: str) -> tuple[RackSource, ...]:
+def _parse_rack_sources(text: str) -> tuple[RackSource, ...]:
     if text.strip() == "none":
         return ()
     places = tuple(RackSource.parse(part.strip()) for part in text.split(","))
@@ -344,7 +344,7 @@ RACK: Final = OptionType(
     _shown,
 )
 RACK_PLACES: Final = OptionType(
-    _rack_places,
+    _parse_rack_sources,
     "env:NAME, file:PATH, kubernetes or kubernetes:LABEL, several with commas and each once, or none alone",
     lambda v: ",".join(map(str, v)) or "none",
 )

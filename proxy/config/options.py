@@ -59,7 +59,7 @@ class Option:
         """The default as it would be written after the flag; empty if there is none."""
         return "" if self.required else self.kind.show(self.default)
 
-    def of(self, config: Config) -> object:
+    def value_in(self, config: Config) -> object:
         """Return the value that this option has in *config*."""
         return getattr(getattr(config, self.section) if self.section else config, self.field)
 

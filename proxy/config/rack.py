@@ -13,9 +13,9 @@ __all__ = [
     "NoRack",
     "RackFound",
     "RackMiss",
+    "rack_in_file",
+    "rack_in_node",
     "rack_name",
-    "zone_in_file",
-    "zone_in_node",
 ]
 
 KUBERNETES_HOST: Final = "KUBERNETES_SERVICE_HOST"
@@ -82,7 +82,7 @@ def rack_name(text: str) -> str:
         ) from None
 
 
-def zone_in_file(text: str) -> str:
+def rack_in_file(text: str) -> str:
     """Return the rack in *text*, the content of a file for ``--rack-from file:PATH``.
 
     The file has either one line, the rack, or the labels of a pod in the format of Kubernetes' downward API, a line
@@ -102,7 +102,7 @@ def zone_in_file(text: str) -> str:
     return rack_name("".join(lines))
 
 
-def zone_in_node(body: bytes, label: str = ZONE_LABEL) -> str:
+def rack_in_node(body: bytes, label: str = ZONE_LABEL) -> str:
     """Return the rack of a Kubernetes node: the value of its *label*.
 
     Args:   body: the response of the Kubernetes API, the node as JSON.

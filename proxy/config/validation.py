@@ -7,10 +7,10 @@ from proxy.config.model import Config
 from proxy.config.option_types import Address, format_bytes
 from proxy.config.security import DownstreamSecurity, UpstreamSecurity
 
-__all__ = ["problems_between"]
+__all__ = ["find_contradictions"]
 
 
-def problems_between(config: Config) -> list[str]:
+def find_contradictions(config: Config) -> list[str]:
     """Return a message for each contradiction between options of *config*: the option, its value, accepted values.
 
     Examples are an admin port that is also a port for clients, and a TLS certificate without a key.
@@ -35,7 +35,7 @@ def problems_between(config: Config) -> list[str]:
     problems += [
         f"bootstrap-servers: {address} is an address of listen, Sidefetch itself; accepted: addresses of brokers"
         for address in config.upstream.bootstrap_servers
-        if any(_same(address, ours) for ours in down.listen)
+        if any(_is_same_address(address, ours) for ours in down.listen)
     ]
     admin = config.admin.listen
     ports = [address.port for address in (*down.listen, *down.transparent)]
@@ -77,7 +77,7 @@ def _transparent(config: Config) -> Iterator[str]:
                 f"transparent: port {address.port} is one of broker-ports ({down.broker_ports}), which represent"
                 " brokers; accepted: a port outside of that range"
             )
-        if any(_same(address, ours) for ours in down.listen):
+        if any(_is_same_address(address, ours) for ours in down.listen):
             yield f"transparent: {address} is one of listen, too; accepted: a port of its own"
     yield from (
         f"transparent: {address} is given twice; accepted: each address once"
@@ -181,7 +181,7 @@ def _is_loopback(host: str) -> bool:
         return host.lower() in ("localhost", "localhost.")
 
 
-def _same(one: Address, other: Address) -> bool:
+def _is_same_address(one: Address, other: Address) -> bool:
     def plain(host: str) -> str:
         return "127.0.0.1" if host == "localhost" else host.lower()
 

@@ -17,8 +17,9 @@ _CONTROL_KEY: Final = struct.Struct(">hh")
 class Aborted:
     """The state that finds the batches of aborted transactions in a fetch response, as Java's consumer does.
 
-    Ask ``has`` about each batch of the response, in order. A producer's transactional batches are aborted from the
-    first offset of a listed transaction to the producer's next abort marker. Source: Kafka's CompletedFetch.
+    Ask ``next_is_aborted`` about each batch of the response, in order. A producer's transactional batches are
+    aborted from the first offset of a listed transaction to the producer's next abort marker. Source: Kafka's
+    CompletedFetch.
     """
 
     __slots__ = ("_listed", "_producers")
@@ -34,12 +35,12 @@ class Aborted:
         return not (self._listed or self._producers)
 
     def copy(self) -> "Aborted":
-        """Return an independent copy of the state, to look at later batches: ``has`` changes the state."""
+        """Return an independent copy, to look at later batches: ``next_is_aborted`` changes the state."""
         twin = Aborted(())
         twin._listed, twin._producers = list(self._listed), set(self._producers)
         return twin
 
-    def has(self, batch: Entry, log: memoryview) -> bool:
+    def next_is_aborted(self, batch: Entry, log: memoryview) -> bool:
         """Return whether *batch* is part of an aborted transaction; call this for each batch of *log*, in order.
 
         It changes the state: a batch may begin a listed transaction, and an abort marker ends one. It returns False
@@ -62,17 +63,17 @@ def _is_abort(batch: Entry, log: memoryview) -> bool:
     """Return whether the first record of a control batch, which is never compressed, is an abort marker."""
     if not batch.records:
         return False
-    _, at = _uvarint(log, batch.at + BATCH_HEADER_BYTES, batch)
-    _, at = _uvarint(log, at + 1, batch)  # skips the timestamp, which follows the attributes
-    _, at = _uvarint(log, at, batch)  # skips the offset
-    size, at = _uvarint(log, at, batch)
+    _, at = _read_uvarint(log, batch.at + BATCH_HEADER_BYTES, batch)
+    _, at = _read_uvarint(log, at + 1, batch)  # skips the timestamp, which follows the attributes
+    _, at = _read_uvarint(log, at, batch)  # skips the offset
+    size, at = _read_uvarint(log, at, batch)
     if size & 1 or not _CONTROL_KEY.size <= size >> 1 <= batch.end - at:
-        raise _no_key(batch)
+        raise _missing_key(batch)
     _, kind = _CONTROL_KEY.unpack_from(log, at)
     return bool(kind == _ABORT)
 
 
-def _uvarint(log: memoryview, at: int, batch: Entry) -> tuple[int, int]:
+def _read_uvarint(log: memoryview, at: int, batch: Entry) -> tuple[int, int]:
     """Return the unsigned varint at position *at* of *log*, and the position behind it."""
     value = 0
     for index in range(max(min(10, batch.end - at), 0)):
@@ -80,8 +81,8 @@ def _uvarint(log: memoryview, at: int, batch: Entry) -> tuple[int, int]:
         value |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
             return value, at + index + 1
-    raise _no_key(batch)
+    raise _missing_key(batch)
 
 
-def _no_key(batch: Entry) -> BadRecords:
+def _missing_key(batch: Entry) -> BadRecords:
     return BadRecords(ErrorCode.corrupt_message, "a control batch without a type", offset=batch.base_offset)

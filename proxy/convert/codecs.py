@@ -96,7 +96,7 @@ def decompress(codec: int, data: _Bytes, *, magic: int, limit: int = DECOMPRESSE
             case Codec.SNAPPY:
                 return _read_snappy(view, limit)
             case Codec.LZ4:
-                room = memoryview(bytearray(min(lz4.bound(view), limit)))
+                room = memoryview(bytearray(min(lz4.decompressed_bound(view), limit)))
                 return room[: lz4.decompress_into(view, room, is_broken=magic == 0)]
             case Codec.ZSTD:
                 room = memoryview(bytearray(min(_zstd_bound(view), limit)))

@@ -147,7 +147,7 @@ class DownConversion:
         True if the conversion loops are compiled, and the chunk is converted already or needs no decompression.
         """
         return kernel.is_compiled and (
-            bool(self._ready) or self._look() is None or self._kind is not Treatment.WRAPPER
+            bool(self._ready) or self._next_entry() is None or self._kind is not Treatment.WRAPPER
         )
 
     @property
@@ -165,7 +165,7 @@ class DownConversion:
         """The number of bytes of output that ``begin`` has converted and that are not delivered yet."""
         return sum(map(len, self._ready)) + len(self._wrapper or b"")
 
-    def let_go(self) -> None:
+    def drop_output(self) -> None:
         """Drop the output that ``begin`` has kept, to free memory: it is converted again later, to the same bytes.
 
         Call it only between ``begin`` and the first ``next_chunk``: later, the output would start again from its
@@ -194,23 +194,23 @@ class DownConversion:
             of everything if there are estimates and the source is a chunk or less, is kept (``held_bytes``).
         """
         next_offset = -1
-        while (entry := self._look()) is not None:
-            size = self._size_of(entry)
+        while (entry := self._next_entry()) is not None:
+            size = self._measure_entry(entry)
             if self._error is not None:
                 break
             if size:
-                self._commit(entry, size)
+                self._determine_size(entry, size)
                 self._left = self._size = min(self._size, max(size, limit_bytes))
                 return Converted(self._size)
             next_offset = entry.last_offset + 1
-            self._done_with(entry)
+            self._finish_entry(entry)
         if self._error is None:
             return NothingForClient(next_offset) if next_offset > self._offset else IncompleteEntry()
         if self._error.code == ErrorCode.unsupported_compression_type:
             return CodecRefused(self._error.offset)
         return DamagedEntry(self._error.offset, str(self._error))
 
-    def _commit(self, first: Entry, size: int) -> None:
+    def _determine_size(self, first: Entry, size: int) -> None:
         growth = Growth(first, size if self._wrapper else None, self._target)
         aborted = self._aborted.copy()
         behind = size_behind(first, self._log, self._offset, self._target, aborted, growth)
@@ -222,7 +222,7 @@ class DownConversion:
     def _convert_all(self) -> None:
         """Convert everything to know the exact size; stop, and leave the estimate, if the output becomes large."""
         size = 0
-        while piece := self._convert():
+        while piece := self._convert_chunk():
             self._ready.append(piece)
             size += len(piece)
             if size > self._most_bytes:
@@ -245,23 +245,23 @@ class DownConversion:
         """
         if not self._left:
             return None
-        piece = self._ready.popleft() if self._ready else self._convert() or self._padding()
+        piece = self._ready.popleft() if self._ready else self._convert_chunk() or self._next_padding()
         if len(piece) > self._left:
             self.counts.cut_bytes += len(piece) - self._left
             piece = memoryview(piece)[: self._left]
         self._left -= len(piece)
         self.counts.out_bytes += len(piece)
         if not self._left:
-            self._finish()
+            self._count_unread()
         return piece
 
-    def _finish(self) -> None:
+    def _count_unread(self) -> None:
         """Count the source bytes that were not converted because the size is used up."""
-        while (entry := self._look()) is not None and self._kind in (Treatment.NOTHING, Treatment.ABORTED):
-            self._done_with(entry)
+        while (entry := self._next_entry()) is not None and self._kind in (Treatment.NOTHING, Treatment.ABORTED):
+            self._finish_entry(entry)
         self.counts.unread_bytes = max(self._end - self._at, 0)
 
-    def _look(self) -> Entry | None:
+    def _next_entry(self) -> Entry | None:
         """Return the next unfinished entry and set its treatment; None at the end of the source and after an error.
 
         Its checksum is verified, unless the entry is copied, or the kernel will verify it.
@@ -278,7 +278,7 @@ class DownConversion:
                 self._error = error
         return self._entry
 
-    def _done_with(self, entry: Entry) -> None:
+    def _finish_entry(self, entry: Entry) -> None:
         self._entry = self._wrapper = None
         self._at = entry.end
         self.counts.source_bytes += entry.size
@@ -286,7 +286,7 @@ class DownConversion:
             self.counts.aborted_batches += 1
             self.counts.aborted_records += entry.records
 
-    def _size_of(self, entry: Entry) -> int:
+    def _measure_entry(self, entry: Entry) -> int:
         """Return the output size of the present entry; 0 if it has no output, or is damaged (``_error``)."""
         match self._kind:
             case Treatment.NOTHING | Treatment.ABORTED:
@@ -300,12 +300,12 @@ class DownConversion:
                 self._error = _damage(done, entry.base_offset)
                 return done.size
             case Treatment.WRAPPER:
-                self._wrapper = self._rewritten(entry)
+                self._wrapper = self._rewrite_entry(entry)
                 return len(self._wrapper)
             case never:
                 assert_never(never)
 
-    def _rewritten(self, entry: Entry) -> memoryview:
+    def _rewrite_entry(self, entry: Entry) -> memoryview:
         """Return the output of a compressed entry; if that fails, set ``_error`` and return no bytes."""
         write = rewrite if self._target.magic < 2 else transcode
         try:
@@ -314,46 +314,46 @@ class DownConversion:
             self._error = error
             return memoryview(b"")
 
-    def _convert(self) -> Piece:
+    def _convert_chunk(self) -> Piece:
         """Convert the next chunk of the source; return no bytes at its end, and after an error."""
         parts: list[Piece] = []
         is_quick = False
         left, chunk_end = self._most_bytes, self._at + self._target.chunk_bytes
-        while left > 0 and (self._at < chunk_end or not parts) and (entry := self._look()) is not None:
+        while left > 0 and (self._at < chunk_end or not parts) and (entry := self._next_entry()) is not None:
             if self._kind is Treatment.COPY:
                 if not parts:
-                    return self._copies(entry)
+                    return self._copy_entries(entry)
                 break
             if self._kind is Treatment.WRAPPER and is_quick and parts:
                 break  # leave it for a chunk that may run in a thread
             is_quick = is_quick or self._kind is Treatment.MESSAGES
-            if piece := self._converted(entry, chunk_end):
+            if piece := self._convert_entry(entry, chunk_end):
                 parts.append(piece)
                 left -= len(piece)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _converted(self, entry: Entry, chunk_end: int) -> Piece:
+    def _convert_entry(self, entry: Entry, chunk_end: int) -> Piece:
         """Convert and finish the present entry, and later ones up to *chunk_end* if they are converted together."""
         match self._kind:
             case Treatment.MESSAGES:
-                return self._messages(entry, chunk_end)
+                return self._convert_messages(entry, chunk_end)
             case Treatment.WRAPPER:
-                wrapper = self._rewritten(entry) if self._wrapper is None else self._wrapper
-                self._done_with(entry)
+                wrapper = self._rewrite_entry(entry) if self._wrapper is None else self._wrapper
+                self._finish_entry(entry)
                 return wrapper
             case _:
-                self._done_with(entry)
+                self._finish_entry(entry)
                 return b""
 
-    def _copies(self, first: Entry) -> memoryview:
+    def _copy_entries(self, first: Entry) -> memoryview:
         """Finish adjacent entries that are copied; return them as one view of the source."""
         entry: Entry | None = first
         while entry is not None and self._kind is Treatment.COPY:
-            self._done_with(entry)
-            entry = self._look()
+            self._finish_entry(entry)
+            entry = self._next_entry()
         return self._log[first.at : self._at]
 
-    def _messages(self, first: Entry, chunk_end: int) -> memoryview:
+    def _convert_messages(self, first: Entry, chunk_end: int) -> memoryview:
         """Convert adjacent uncompressed entries that begin before *chunk_end*, at least one, to messages."""
         stop = min(max(chunk_end, first.end), len(self._log))
         room = memoryview(bytearray(max((stop - first.at) * 5 // 4, first.size + growth_of(first))))
@@ -368,7 +368,7 @@ class DownConversion:
         self.counts.headers_dropped += done.headers
         return room[: done.size]
 
-    def _padding(self) -> bytes:
+    def _next_padding(self) -> bytes:
         """Return padding: the beginning of a message that is larger than the rest of the output, or more of it."""
         size = min(self._left, self._target.chunk_bytes)
         self.counts.padding_bytes += size

@@ -22,7 +22,7 @@ from proxy.wire.records import (
     value_of,
 )
 
-__all__ = ["growth_of", "inside", "rewrite", "transcode"]
+__all__ = ["decompress_entry", "growth_of", "rewrite", "transcode"]
 
 _SMALLEST_RECORD: Final = 7
 """The smallest size of a record in bytes; such a record becomes a message of 34 bytes in magic 1."""
@@ -63,14 +63,14 @@ def rewrite(
     codec = target.codec(entry.codec)
     assert codec is not None
     is_wrapped = codec != Codec.NONE
-    plain = inside(entry, log, target.decompressed_bytes)
+    plain = decompress_entry(entry, log, target.decompressed_bytes)
     if entry.magic == 2:
         room_bytes = len(plain) + growth_of(entry, len(plain))
         if room_bytes > _LARGER * target.decompressed_bytes:
             raise _corrupt(entry, f"{entry.records} messages may come to {room_bytes} bytes")
-        done, inner = _from_records(plain, entry, 0 if is_wrapped else from_offset, target.magic, is_wrapped)
+        done, inner = _convert_records(plain, entry, 0 if is_wrapped else from_offset, target.magic, is_wrapped)
     else:
-        done, inner = _from_messages(plain, entry)
+        done, inner = _convert_messages(plain, entry)
     if done.damage:
         raise _corrupt(entry, str(done.damage))
     if done.last_offset < from_offset:
@@ -82,10 +82,10 @@ def rewrite(
     counts.recompressions += 1
     newest_ms = max(entry.max_ms, -1) if entry.is_append_time else done.newest_ms
     value = compress(codec, inner, magic=target.magic)
-    return _wrapper(value, codec, done.last_offset, newest_ms, entry, target.magic)
+    return _build_wrapper(value, codec, done.last_offset, newest_ms, entry, target.magic)
 
 
-def _from_records(
+def _convert_records(
     plain: memoryview, entry: Entry, from_offset: int, magic: int, is_wrapped: bool
 ) -> tuple[kernel.Done, memoryview]:
     room = memoryview(bytearray(len(plain) + growth_of(entry, len(plain))))
@@ -105,7 +105,7 @@ def _from_records(
     return done, room[: done.size]
 
 
-def _from_messages(plain: memoryview, entry: Entry) -> tuple[kernel.Done, memoryview]:
+def _convert_messages(plain: memoryview, entry: Entry) -> tuple[kernel.Done, memoryview]:
     """Convert the content of a wrapper of magic 1 to magic 0.
 
     Offsets in the wrapper are relative; the wrapper's own offset is that of its last message.
@@ -124,7 +124,7 @@ def _from_messages(plain: memoryview, entry: Entry) -> tuple[kernel.Done, memory
     return done, room[: done.size]
 
 
-def _wrapper(
+def _build_wrapper(
     value: bytes | bytearray | memoryview, codec: int, offset: int, time_ms: int, entry: Entry, magic: int
 ) -> memoryview:
     size = MESSAGE_BYTES[magic] + len(value)
@@ -153,7 +153,7 @@ def transcode(
     assert codec is not None
     records: bytes | bytearray | memoryview = b""
     if entry.records:
-        records = compress(codec, inside(entry, log, target.decompressed_bytes), magic=2)
+        records = compress(codec, decompress_entry(entry, log, target.decompressed_bytes), magic=2)
     else:
         codec = Codec.NONE
     written = bytearray(log[entry.at : entry.at + BATCH_HEADER_BYTES]) + records
@@ -166,7 +166,7 @@ def transcode(
     return view
 
 
-def inside(entry: Entry, log: memoryview, limit: int) -> memoryview:
+def decompress_entry(entry: Entry, log: memoryview, limit: int) -> memoryview:
     """Return the decompressed content of *entry* in *log*: the records of a batch, or the messages of a wrapper.
 
     Raises: BadRecords: the content is damaged, or has more than *limit* bytes; with the offset of the entry.

@@ -16,7 +16,7 @@ from typing import Final
 
 import cramjam
 
-__all__ = ["bound", "compress", "decompress_into"]
+__all__ = ["compress", "decompress_into", "decompressed_bound"]
 
 _MAGIC: Final = b"\x04\x22\x4d\x18"
 _DESCRIPTOR: Final = b"\x60\x40"
@@ -48,7 +48,7 @@ def compress(data: memoryview, *, is_broken: bool) -> bytes:
     return b"".join(parts)
 
 
-def bound(data: memoryview) -> int:
+def decompressed_bound(data: memoryview) -> int:
     """Return an upper bound, in bytes, for the decompressed size of the frame *data*, by its blocks' headers.
 
     Raises: ValueError, IndexError, struct.error: *data* is no LZ4 frame, or is truncated.
@@ -89,14 +89,14 @@ def checksum(covered: bytes) -> bytes:
     words, rest = covered[: len(covered) & ~3], covered[len(covered) & ~3 :]
     for at in range(0, len(words), 4):
         hashed = (hashed + _U32.unpack_from(words, at)[0] * _PRIMES[2]) & _MASK
-        hashed = _rotated(hashed, 17) * _PRIMES[3] & _MASK
+        hashed = _rotate_left(hashed, 17) * _PRIMES[3] & _MASK
     for byte in rest:
         hashed = (hashed + byte * _PRIMES[4]) & _MASK
-        hashed = _rotated(hashed, 11) * _PRIMES[0] & _MASK
+        hashed = _rotate_left(hashed, 11) * _PRIMES[0] & _MASK
     hashed = (hashed ^ hashed >> 15) * _PRIMES[1] & _MASK
     hashed = (hashed ^ hashed >> 13) * _PRIMES[2] & _MASK
     return bytes([(hashed ^ hashed >> 16) >> 8 & 0xFF])
 
 
-def _rotated(value: int, by: int) -> int:
+def _rotate_left(value: int, by: int) -> int:
     return (value << by | value >> (32 - by)) & _MASK

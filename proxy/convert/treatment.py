@@ -52,11 +52,11 @@ def treatment_of(
     Raises: BadRecords: *target* refuses the entry's codec, or the entry is a control batch whose key has no type.
     """
     if target.magic < 2 and entry.last_offset < offset:
-        aborted.has(entry, log)
+        aborted.next_is_aborted(entry, log)
         return Treatment.NOTHING
     if is_copied(entry, target):
         return Treatment.COPY
-    if aborted.has(entry, log):
+    if aborted.next_is_aborted(entry, log):
         return Treatment.ABORTED
     if target.magic < 2 and (entry.is_control or not entry.records):
         return Treatment.NOTHING

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from proxy.convert import kernel
 from proxy.convert.codecs import DECOMPRESSED_BYTES, compress
-from proxy.convert.entry import inside
+from proxy.convert.entry import decompress_entry
 from proxy.errors import BadRecords, ErrorCode
 from proxy.wire.records import BATCH_HEADER_BYTES, Codec, Entry, batch_of, entries, value_of
 
@@ -64,20 +64,20 @@ def to_batches(message_set: memoryview, *, max_batch_bytes: int) -> tuple[bytes 
     if first is None:
         return ()
     if first.magic == 2:
-        return tuple(_passed(message_set))
-    runs, codec = _runs(message_set, first.magic)
+        return tuple(_check_batches(message_set))
+    runs, codec = _decompress_set(message_set, first.magic)
     room = max(max_batch_bytes - BATCH_HEADER_BYTES, 1)
     if codec != Codec.NONE:
         room = max(room, sum(run.end - run.start for run in runs))
     while True:
-        packed = _packed(runs, first.magic, room)
-        batches = [_batch(each, codec) for each in packed]
+        packed = _pack_records(runs, first.magic, room)
+        batches = [_encode_batch(each, codec) for each in packed]
         if all(len(b) <= max_batch_bytes or p.number == 1 for b, p in zip(batches, packed, strict=True)):
             return tuple(batches)
         room = max(room // 2, 1)
 
 
-def _passed(message_set: memoryview) -> list[memoryview]:
+def _check_batches(message_set: memoryview) -> list[memoryview]:
     passed = []
     for entry in entries(message_set):
         if entry.magic != 2:
@@ -86,7 +86,7 @@ def _passed(message_set: memoryview) -> list[memoryview]:
     return passed
 
 
-def _runs(message_set: memoryview, magic: int) -> tuple[list[_Run], int]:
+def _decompress_set(message_set: memoryview, magic: int) -> tuple[list[_Run], int]:
     """Return all messages of the set, decompressed and verified, and the codec of the last wrapper."""
     runs: list[_Run] = []
     codec: int = Codec.NONE
@@ -96,29 +96,29 @@ def _runs(message_set: memoryview, magic: int) -> tuple[list[_Run], int]:
         if entry.magic != magic:
             raise BadRecords(ErrorCode.invalid_record, f"magic {entry.magic} in a set of magic {magic}")
         if entry.codec == Codec.NONE:
-            at = _check(message_set, at, magic)
+            at = _verify_messages(message_set, at, magic)
             runs.append(_Run(message_set, entry.at, at))
         else:
-            runs.append(_unwrapped(entry, message_set, left))
+            runs.append(_unwrap(entry, message_set, left))
             left -= runs[-1].end
             codec, at = entry.codec, entry.end
     return runs, codec
 
 
-def _unwrapped(entry: Entry, message_set: memoryview, limit: int) -> _Run:
+def _unwrap(entry: Entry, message_set: memoryview, limit: int) -> _Run:
     entry.verify_checksum(message_set)
     if entry.codec not in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4):
         raise BadRecords(ErrorCode.invalid_record, f"codec {entry.codec} in magic {entry.magic}")
     if not value_of(entry, message_set):
         raise BadRecords(ErrorCode.invalid_record, "a wrapper without a value")
-    plain = inside(entry, message_set, limit)
-    end = _check(plain, 0, entry.magic)
+    plain = decompress_entry(entry, message_set, limit)
+    end = _verify_messages(plain, 0, entry.magic)
     if not end or next(entries(plain, end), None) is not None:
         raise BadRecords(ErrorCode.invalid_record, "a wrapper's inside is not all messages of its magic")
     return _Run(plain, 0, end)
 
 
-def _check(log: memoryview, at: int, magic: int) -> int:
+def _verify_messages(log: memoryview, at: int, magic: int) -> int:
     """Verify the adjacent uncompressed messages from position *at* on; return their end."""
     checked = kernel.measure_messages(log, at, len(log), magic)
     if checked.damage:
@@ -128,7 +128,7 @@ def _check(log: memoryview, at: int, magic: int) -> int:
     return checked.end
 
 
-def _packed(runs: list[_Run], magic: int, room: int) -> list[_Records]:
+def _pack_records(runs: list[_Run], magic: int, room: int) -> list[_Records]:
     """Return the records of batches with all messages of *runs*; each has at most *room* bytes, or one record."""
     most = min(room, sum(run.end - run.start for run in runs) * _GROWTH)
     batch = _Packing(magic, most)
@@ -171,6 +171,6 @@ class _Packing:
         return _Records(self._room[: self._at], self.count, self._base_ms, self._newest_ms)
 
 
-def _batch(records: _Records, codec: int) -> bytes:
+def _encode_batch(records: _Records, codec: int) -> bytes:
     data = compress(codec, records.data, magic=2, is_brief=False)
     return batch_of(data, codec, records.number, records.base_ms, records.newest_ms)

@@ -16,7 +16,7 @@ from typing import Final
 import attrs
 from crc32c import crc32c
 
-__all__ = ["BadBatch", "BatchInfo", "DemoRecord", "encode_batch", "records_of", "split_batches"]
+__all__ = ["BadBatch", "BatchInfo", "DemoRecord", "decode_records", "encode_batch", "split_batches"]
 
 _HEAD: Final = struct.Struct(">qiibI")
 _BODY: Final = struct.Struct(">hiqqqhii")
@@ -56,7 +56,7 @@ class BatchInfo:
     base_sequence: int
     compressed: bool
 
-    def placed(self, base_offset: int, leader_epoch: int) -> "BatchInfo":
+    def with_offset(self, base_offset: int, leader_epoch: int) -> "BatchInfo":
         """Return a copy that has *base_offset* and *leader_epoch* in its header, as a broker writes them on append.
 
         The checksum does not cover these two fields, so it stays valid.
@@ -76,7 +76,7 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _sized(data: bytes | None) -> bytes:
+def _length_prefixed(data: bytes | None) -> bytes:
     return _varint(-1) if data is None else _varint(len(data)) + data
 
 
@@ -94,10 +94,10 @@ def encode_batch(records: Sequence[DemoRecord], *, producer_id: int = -1, base_s
                 b"\0",
                 _varint(record.timestamp_ms - base_ms),
                 _varint(delta),
-                _sized(record.key),
-                _sized(record.value),
+                _length_prefixed(record.key),
+                _length_prefixed(record.value),
                 _varint(len(record.headers)),
-                *(_sized(name.encode()) + _sized(value) for name, value in record.headers),
+                *(_length_prefixed(name.encode()) + _length_prefixed(value) for name, value in record.headers),
             ]
         )
         parts += [_varint(len(body)), body]
@@ -148,7 +148,7 @@ def _read_sized(data: bytes, at: int) -> tuple[bytes | None, int]:
     return (None, at) if size < 0 else (data[at : at + size], at + size)
 
 
-def records_of(batches: Iterable[BatchInfo]) -> Iterator[DemoRecord]:
+def decode_records(batches: Iterable[BatchInfo]) -> Iterator[DemoRecord]:
     """Decode *batches*, which must be uncompressed, and yield their records in order, each with its offset."""
     for batch in batches:
         data = batch.data

@@ -74,10 +74,10 @@ class EmbeddedCluster:
     @property
     def record_bytes(self) -> dict[str | None, int]:
         """The bytes of records in the brokers' fetch responses, by the broker's rack (None for brokers without)."""
-        told: dict[str | None, int] = dict.fromkeys(self.state.racks.values(), 0)
+        sizes: dict[str | None, int] = dict.fromkeys(self.state.racks.values(), 0)
         for node, broker in self.brokers.items():
-            told[self.state.racks[node]] += broker.counters.record_bytes
-        return told
+            sizes[self.state.racks[node]] += broker.counters.record_bytes
+        return sizes
 
     @property
     def sessions(self) -> int:
@@ -105,7 +105,7 @@ class EmbeddedCluster:
         """
         if name in self.state.topics:
             raise ValueError(f"topic {name} exists")
-        return self.state.create(name, assignment or self.state.spread(partitions, replication))
+        return self.state.create(name, assignment or self.state.assign_replicas(partitions, replication))
 
     def delete_topic(self, name: str) -> None:
         for partition in self.state.delete(name).partitions:
@@ -161,7 +161,7 @@ class EmbeddedCluster:
         partition = self.partition(topic, index)
         if node not in self.state.in_sync(partition):
             raise ValueError(f"broker {node} has no replica of {topic}-{index}, or is down")
-        self.state.lead(partition, node)
+        self.state.set_leader(partition, node)
         self.wake(partition)
 
     def wake(self, partition: EmbeddedPartition) -> None:
@@ -179,7 +179,7 @@ class EmbeddedCluster:
         _, port = self.state.addresses.get(node, ("", 0))
         port = await self._nursery.start(self.brokers[node].serve, port)
         self.state.addresses[node] = ("127.0.0.1", port)
-        for partition in self.state.up(node):
+        for partition in self.state.mark_running(node):
             self.wake(partition)
 
     def stop(self, node: int) -> None:
@@ -190,7 +190,7 @@ class EmbeddedCluster:
         if node not in self.state.alive:
             return
         self.brokers[node].stop()
-        for partition in self.state.down(node):
+        for partition in self.state.mark_stopped(node):
             self.wake(partition)
 
 

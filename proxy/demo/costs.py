@@ -6,7 +6,7 @@ from typing import Final, TextIO
 
 import attrs
 
-__all__ = ["CostRow", "CostTable", "FetchCost", "by_rack", "count", "size", "verdict"]
+__all__ = ["CostRow", "CostTable", "FetchCost", "compare_costs", "count", "rack_table", "size"]
 
 _COLUMNS: Final = ("", "time", "fetches", "named", "to brokers", "from brokers", "records")
 _FORMAT: Final = "  {:<18}{:>6}{:>10}{:>12}{:>13}{:>14}{:>10}"
@@ -82,10 +82,10 @@ class CostTable:
         self._drawn = False
         self._shown_s: float | None = None
 
-    def head(self) -> None:
+    def write_head(self) -> None:
         self._write(_FORMAT.format(*_COLUMNS))
 
-    def show(self, row: CostRow, *, last: bool = False) -> None:
+    def write_row(self, row: CostRow, *, last: bool = False) -> None:
         if self._live:
             self._write(f"\x1b[1A\x1b[2K{_line(row)}" if self._drawn else _line(row))
             self._drawn = not last
@@ -94,8 +94,8 @@ class CostTable:
             self._shown_s = None if last else row.seconds
             self._write(_line(row))
 
-    def say(self, text: str) -> None:
-        """Write *text* below the last row, which stays as it is: the next ``show`` begins a new row."""
+    def write_text(self, text: str) -> None:
+        """Write *text* below the last row, which stays as it is: the next ``write_row`` begins a new row."""
         self._drawn = False
         self._write(text)
 
@@ -117,7 +117,7 @@ def _line(row: CostRow) -> str:
     )
 
 
-def verdict(direct: CostRow, through: CostRow) -> str:
+def compare_costs(direct: CostRow, through: CostRow) -> str:
     """Return a sentence for users that compares the bytes of the *direct* read and the one *through* Sidefetch.
 
     A difference below 5 % counts as none.
@@ -139,7 +139,7 @@ def _times(ratio: float) -> str:
     return f"{ratio:.0f} times" if ratio >= 10 else f"{ratio:.1f} times"
 
 
-def by_rack(rows: Sequence[CostRow], own: str) -> str:
+def rack_table(rows: Sequence[CostRow], own: str) -> str:
     """Return a text table with the bytes of records that came from brokers in each rack, a line for each of *rows*.
 
     The last column is the share of them, in percent, that came from rack *own*, the reader's rack.

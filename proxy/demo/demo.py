@@ -11,13 +11,13 @@ from typing import Final
 
 import trio
 
-from proxy.demo.costs import CostRow, CostTable, FetchCost, by_rack, count, verdict
+from proxy.demo.costs import CostRow, CostTable, FetchCost, compare_costs, count, rack_table
 from proxy.demo.old import HeardOf, read_as_in_2015
 from proxy.demo.processes import DemoFailed, ReaderProcess, reader, sidefetch
 from proxy.demo.stage import BUSY, EVERY_S, OWN_RACK, PARTITIONS, TOPIC, Stage, busy, embedded_stage
 from proxy.errors import leaves
 
-__all__ = ["CLIENT", "demo", "until_ended", "watch"]
+__all__ = ["CLIENT", "demo", "run_until_signal", "watch"]
 
 CLIENT: Final = f"aiokafka {version('aiokafka')}"
 """The name and version of the reading client. Read on import, when the caller handles a missing package."""
@@ -31,7 +31,7 @@ async def demo(seconds: float, kafka: str | None = None) -> int:
     Args:  seconds: the time of reading, half of it directly and half through Sidefetch; starting takes a few more.
            kafka: "3" or "4", to use real brokers of that version; None for an embedded cluster.
     """
-    return await until_ended(lambda: _demo(seconds, kafka))
+    return await run_until_signal(lambda: _demo(seconds, kafka))
 
 
 async def _demo(seconds: float, kafka: str | None) -> int:
@@ -39,30 +39,30 @@ async def _demo(seconds: float, kafka: str | None) -> int:
     if kafka is not None:
         from proxy.demo.kafka import kafka_stage
 
-        setting = kafka_stage(kafka, table.say)
+        setting = kafka_stage(kafka, table.write_text)
     else:
         setting = embedded_stage()
     async with setting as stage:
-        table.say(_introduction(stage, seconds / 2))
-        table.head()
-        direct = await _play("directly", stage.bootstrap, stage, seconds / 2, table)
+        table.write_text(_introduction(stage, seconds / 2))
+        table.write_head()
+        direct = await _show_reads("directly", stage.bootstrap, stage, seconds / 2, table)
         async with sidefetch(stage.bootstrap, "--rack", OWN_RACK) as address:
-            through = await _play("through Sidefetch", address, stage, seconds / 2, table)
+            through = await _show_reads("through Sidefetch", address, stage, seconds / 2, table)
             old = [
                 (way, await read_as_in_2015(bootstrap, TOPIC, busy(), _OLD_MESSAGES))
                 for way, bootstrap in (("directly", stage.bootstrap), ("through Sidefetch", address))
             ]
-    table.say("")
+    table.write_text("")
     if not (direct.records and through.records):
         raise DemoFailed("no records were read: nothing was shown")
-    table.say(verdict(direct, through))
-    table.say(f"\nBytes of records, by the rack that they came from (the reader is in rack {OWN_RACK}):\n")
-    table.say(by_rack([direct, through], OWN_RACK))
-    table.say(_old_act(old))
+    table.write_text(compare_costs(direct, through))
+    table.write_text(f"\nBytes of records, by the rack that they came from (the reader is in rack {OWN_RACK}):\n")
+    table.write_text(rack_table([direct, through], OWN_RACK))
+    table.write_text(_describe_old_reads(old))
     return 0
 
 
-def _old_act(old: list[tuple[str, HeardOf]]) -> str:
+def _describe_old_reads(old: list[tuple[str, HeardOf]]) -> str:
     """Return the text about the reads, by label, of a client that uses old versions and formats."""
     lines = ["\nA reader of 2015 (Fetch v1, ListOffsets v0, message format 0), which Kafka 4 serves no more:\n"]
     for way, heard in old:
@@ -83,7 +83,7 @@ def _introduction(stage: Stage, each_s: float) -> str:
     )
 
 
-async def _play(way: str, bootstrap: str, stage: Stage, seconds: float, table: CostTable) -> CostRow:
+async def _show_reads(way: str, bootstrap: str, stage: Stage, seconds: float, table: CostTable) -> CostRow:
     before = stage.cost()
     async with reader(bootstrap, TOPIC, PARTITIONS) as heard:
         return await watch(way, heard, lambda: stage.cost() - before, seconds, table)
@@ -100,14 +100,14 @@ async def watch(
     """
     start_s = trio.current_time()
     while (passed_s := trio.current_time() - start_s) < seconds:
-        table.show(CostRow(way, passed_s, cost(), heard.records))
+        table.write_row(CostRow(way, passed_s, cost(), heard.records))
         await trio.sleep(min(_REDRAW_S, seconds - passed_s))
     row = CostRow(way, seconds, cost(), heard.records)
-    table.show(row, last=True)
+    table.write_row(row, last=True)
     return row
 
 
-async def until_ended(act: Callable[[], Awaitable[int]]) -> int:
+async def run_until_signal(act: Callable[[], Awaitable[int]]) -> int:
     """Run *act* until it returns an exit code; cancel it at SIGTERM or SIGHUP, so that its child processes end.
 
     If it raises DemoFailed, the message is written to stderr.

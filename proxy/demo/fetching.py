@@ -43,7 +43,7 @@ __all__ = ["FetchHandler", "PartitionRead"]
 _FETCH_MAX_BYTES: Final = 55 * 1024 * 1024  # the default of Kafka's fetch.max.bytes
 _BY_RACK: Final = 11
 _BY_ID: Final = 13
-_TELLS_LEADER: Final = 16
+_LEADER_IN_RESPONSE: Final = 16
 
 
 @attrs.frozen
@@ -103,9 +103,9 @@ class FetchHandler:
             return _response(context.answer({}, trio.current_time()), {}, [])
         results = self._read(context, body, version)
         wait_s = body.max_wait.total_seconds()
-        if not _enough(results, body.min_bytes) and wait_s > 0:
+        if not _is_complete(results, body.min_bytes) and wait_s > 0:
             results = await self._park(context, body, version, wait_s)
-        if version < _TELLS_LEADER:
+        if version < _LEADER_IN_RESPONSE:
             results = {key: attrs.evolve(r, leader=None) if r.leader else r for key, r in results.items()}
         answer = context.answer(results, trio.current_time())
         return _response(answer, results, self._endpoints(results.values()))
@@ -115,7 +115,7 @@ class FetchHandler:
     ) -> dict[Key, PartitionRead]:
         results: dict[Key, PartitionRead] | None = None
         with trio.move_on_after(wait_s):
-            while results is None or not _enough(results, body.min_bytes):
+            while results is None or not _is_complete(results, body.min_bytes):
                 parked = _Parked(context)
                 self._parked.add(parked)
                 try:
@@ -142,7 +142,7 @@ class FetchHandler:
                 results[key] = refusal
                 continue
             log = partition.log
-            closest = self._closest(partition, ask, body, version)
+            closest = self._choose_replica(partition, ask, body, version)
             if closest != self.node:
                 results[key] = PartitionRead(log.end, log.start, preferred_replica=closest)
                 continue
@@ -151,7 +151,7 @@ class FetchHandler:
                 results[key] = refusal
                 continue
             if ask.offset == log.end:
-                results[key] = self._nothing(log.end, log.start)
+                results[key] = self._empty_read(log.end, log.start)
                 continue
             records = log.read(ask.offset, min(ask.max_bytes, room), at_least_one=nothing_yet)
             if records:
@@ -160,7 +160,7 @@ class FetchHandler:
             results[key] = PartitionRead(log.end, log.start, has_records=bool(records), records=records)
         return results | failures  # Kafka, too, reports partitions that it could not find after the rest
 
-    def _closest(self, partition: EmbeddedPartition, ask: SessionPartition, body: Any, version: int) -> int:
+    def _choose_replica(self, partition: EmbeddedPartition, ask: SessionPartition, body: Any, version: int) -> int:
         """Return the node id of the replica to read: this broker, or another that the client should read (KIP-392).
 
         Only the leader names another replica, and only if the log has the requested offset.
@@ -170,7 +170,7 @@ class FetchHandler:
             return self.node
         return self.state.closest(partition, body.rack_id or "")
 
-    def _nothing(self, end: int, start: int) -> PartitionRead:
+    def _empty_read(self, end: int, start: int) -> PartitionRead:
         """Return the result for a partition without news; the same object for the same offsets, to save memory."""
         reading = self._idle.get((end, start))
         if reading is None:
@@ -224,7 +224,7 @@ class FetchHandler:
         return [self.state.endpoint(node) for node in sorted(nodes & self.state.alive)]
 
 
-def _enough(results: Mapping[Key, PartitionRead], min_bytes: int) -> bool:
+def _is_complete(results: Mapping[Key, PartitionRead], min_bytes: int) -> bool:
     """Return whether *results* are answered without waiting: *min_bytes* of records, an error, or no partition."""
     size = 0
     for reading in results.values():

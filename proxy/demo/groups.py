@@ -87,7 +87,7 @@ class Groups:
         while True:
             await trio.sleep(0.05)
             now_s = trio.current_time()
-            for group in self.groups.values():
+            for group in list(self.groups.values()):  # requests add groups while this task waits
                 if group.phase is not _Phase.EMPTY:
                     async with group.changed:
                         self._tick(group, now_s)
@@ -183,7 +183,7 @@ class GroupsAt:
         if not body.member_id and member is None and request.version >= 4 and instance_id is None:
             return _not_joined(ErrorCode.member_id_required, f"given-{request.client_id}-{uuid4()}")
         protocols = {protocol.name: protocol.metadata for protocol in body.protocols}
-        if not _compatible(group, body.protocol_type, protocols):
+        if not _is_compatible(group, body.protocol_type, protocols):
             return _not_joined(ErrorCode.inconsistent_group_protocol, body.member_id)
         session_s = body.session_timeout.total_seconds()
         rebalance_s = body.rebalance_timeout.total_seconds() if request.version >= 1 else session_s
@@ -231,7 +231,7 @@ class GroupsAt:
                 return successor
         return None
 
-    def _known(self, group: _Group, body: Any) -> _Member | ErrorCode:
+    def _find_member(self, group: _Group, body: Any) -> _Member | ErrorCode:
         member = group.members.get(body.member_id)
         if member is None:
             return ErrorCode.unknown_member_id
@@ -246,7 +246,7 @@ class GroupsAt:
         if not isinstance(group, _Group):
             return {"error_code": group}
         async with group.changed:
-            member = self._known(group, body)
+            member = self._find_member(group, body)
             if not isinstance(member, _Member):
                 return {"error_code": member}
             if group.phase is _Phase.COMPLETING and group.leader == member.id:
@@ -271,7 +271,7 @@ class GroupsAt:
         if not isinstance(group, _Group):
             return {"error_code": group}
         async with group.changed:
-            member = self._known(group, request.body)
+            member = self._find_member(group, request.body)
             if not isinstance(member, _Member):
                 return {"error_code": member}
             preparing = group.phase is _Phase.PREPARING
@@ -333,10 +333,10 @@ class GroupsAt:
     def offset_fetch(self, request: ReceivedRequest) -> dict[str, Any]:
         body = request.body
         if request.version < 8:
-            return self._committed(request, body.group_id, body.topics)
-        return {"groups": [self._committed(request, asked.group_id, asked.topics) for asked in body.groups]}
+            return self._read_offsets(request, body.group_id, body.topics)
+        return {"groups": [self._read_offsets(request, asked.group_id, asked.topics) for asked in body.groups]}
 
-    def _committed(self, request: ReceivedRequest, group_id: str, asked: Any) -> dict[str, Any]:
+    def _read_offsets(self, request: ReceivedRequest, group_id: str, asked: Any) -> dict[str, Any]:
         group = self._find(group_id)
         if not isinstance(group, _Group):
             if request.version >= 2:
@@ -379,7 +379,7 @@ def _not_joined(error: ErrorCode, member_id: str) -> dict[str, Any]:
     return {"error_code": error, "member_id": member_id, "generation_id": -1, "protocol_name": "", "leader": ""}
 
 
-def _compatible(group: _Group, protocol_type: str, protocols: Mapping[str, bytes]) -> bool:
+def _is_compatible(group: _Group, protocol_type: str, protocols: Mapping[str, bytes]) -> bool:
     if not protocols:
         return False
     others = group.members.values()

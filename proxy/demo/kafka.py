@@ -21,7 +21,7 @@ from proxy.demo.batches import encode_batch
 from proxy.demo.client import KafkaConnection, connect
 from proxy.demo.costs import FetchCost
 from proxy.demo.messages import encode_request, read_response
-from proxy.demo.processes import DemoFailed, free_ports, run_program, serves
+from proxy.demo.processes import DemoFailed, find_free_ports, is_serving, run_program
 from proxy.demo.stage import BUSY, EVERY_S, PARTITIONS, TOPIC, Stage, busy, record
 from proxy.demo.tap import Tap, tap
 
@@ -90,7 +90,7 @@ async def kafka_stage(major: str, say: Callable[[str], None]) -> AsyncIterator[S
     await _check_tools()
     jars = await _jars(version, say)
     say(f"Starting three brokers of Apache Kafka {version} ...")
-    first = free_ports(12)
+    first = find_free_ports(12)
     brokers = [
         _Broker(node, at, at + 1, at + 2, at + 3, rack)
         for node, (at, rack) in enumerate(zip(range(first, first + 12, 4), _RACKS, strict=True), start=1)
@@ -119,10 +119,10 @@ async def _check_tools() -> None:
     missing = [name for name in ("java", "mvn") if shutil.which(name) is None]
     if missing:
         raise DemoFailed(f"real brokers need Java {_JAVA} or newer and Maven; not found: {', '.join(missing)}")
-    told = await trio.run_process(["java", "-version"], capture_stderr=True, check=False)
-    release = re.search(rb'version "(?:1\.)?(\d+)', told.stderr)
+    java = await trio.run_process(["java", "-version"], capture_stderr=True, check=False)
+    release = re.search(rb'version "(?:1\.)?(\d+)', java.stderr)
     if release is None or int(release[1]) < _JAVA:
-        line = (told.stderr.decode(errors="replace").splitlines() or ["it says nothing"])[0]
+        line = (java.stderr.decode(errors="replace").splitlines() or ["it says nothing"])[0]
         raise DemoFailed(f"real brokers need Java {_JAVA} or newer; java -version says: {line}")
 
 
@@ -131,8 +131,8 @@ async def _run(command: Sequence[str], what: str) -> None:
         command, capture_stdout=True, capture_stderr=True, check=False, start_new_session=True
     )
     if done.returncode:
-        told = (done.stdout + done.stderr).decode(errors="replace").splitlines()
-        raise DemoFailed("\n".join([f"{what} failed:", *told[-8:]]))
+        output = (done.stdout + done.stderr).decode(errors="replace").splitlines()
+        raise DemoFailed("\n".join([f"{what} failed:", *output[-8:]]))
 
 
 async def _jars(version: str, say: Callable[[str], None]) -> Path:
@@ -204,7 +204,7 @@ async def _create_topic(bootstrap: str, home: Path) -> dict[int, tuple[str, list
     Raises:  DemoFailed: Kafka did not start in time, or refused the topic.
     """
     with trio.move_on_after(_START_S):
-        while not all([await serves(address) for address in bootstrap.split(",")]):
+        while not all([await is_serving(address) for address in bootstrap.split(",")]):
             await trio.sleep(0.2)
         async with connect(bootstrap) as connection:
             while len((await connection.call("metadata", 12, {"topics": []})).brokers) < bootstrap.count(",") + 1:
@@ -242,9 +242,9 @@ async def _replicate(connection: KafkaConnection) -> None:
     answer = await connection.receive_frame()
     if answer is None:
         raise DemoFailed("Kafka closed the connection when asked to replicate the topic")
-    _, told = read_response(*_REASSIGN, answer)
-    if told.error_code or any(each.error_code for topic in told.responses for each in topic.partitions):
-        raise DemoFailed(f"Kafka did not replicate the topic: {told}")
+    _, response = read_response(*_REASSIGN, answer)
+    if response.error_code or any(each.error_code for topic in response.responses for each in topic.partitions):
+        raise DemoFailed(f"Kafka did not replicate the topic: {response}")
 
 
 async def _leaders(connection: KafkaConnection, replicas: int = 1) -> dict[int, tuple[str, list[int]]] | None:
@@ -252,8 +252,8 @@ async def _leaders(connection: KafkaConnection, replicas: int = 1) -> dict[int, 
 
     Returns: None while a partition has no leader, or a busy one has fewer than *replicas* in sync.
     """
-    told = await connection.call("metadata", 12, {"topics": [{"name": TOPIC}]})
-    (topic,) = told.topics
+    metadata = await connection.call("metadata", 12, {"topics": [{"name": TOPIC}]})
+    (topic,) = metadata.topics
     if len(topic.partitions) < PARTITIONS or any(partition.error_code for partition in topic.partitions):
         return None
     at_work = [partition for partition in topic.partitions if partition.partition_index in busy()]
@@ -265,7 +265,7 @@ async def _leaders(connection: KafkaConnection, replicas: int = 1) -> dict[int, 
             f"{broker.host}:{broker.port}",
             [index for index in busy() if leader_of[index] == broker.node_id],
         )
-        for broker in told.brokers
+        for broker in metadata.brokers
     }
 
 

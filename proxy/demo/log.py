@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections import deque
 from typing import Final
 
-from proxy.demo.batches import BatchInfo, records_of
+from proxy.demo.batches import BatchInfo, decode_records
 
 __all__ = ["PartitionLog"]
 
@@ -33,7 +33,7 @@ class PartitionLog:
                 if (epoch, sequence) == (batch.producer_epoch, batch.base_sequence):
                     return offset
             known.append((batch.producer_epoch, batch.base_sequence, self.end))
-        placed = batch.placed(self.end, leader_epoch)
+        placed = batch.with_offset(self.end, leader_epoch)
         self._batches.append(placed)
         self.end = placed.last_offset + 1
         self._ends.append(self.end)
@@ -76,7 +76,7 @@ class PartitionLog:
                 continue
             if batch.compressed:
                 return max(batch.base_offset, self.start), batch.max_timestamp_ms
-            for record in records_of([batch]):
+            for record in decode_records([batch]):
                 if record.timestamp_ms >= timestamp_ms and record.offset >= self.start:
                     return record.offset, record.timestamp_ms
         return None

@@ -46,7 +46,7 @@ async def read_as_in_2015(bootstrap: str, topic: str, partitions: Iterable[int],
     """
     messages = 0
     try:
-        for address, offsets in (await _beginnings(bootstrap, topic, partitions)).items():
+        for address, offsets in (await _earliest_offsets(bootstrap, topic, partitions)).items():
             async with connect(address) as raw:
                 while messages < enough:
                     came = await _fetch(raw, topic, offsets)
@@ -62,7 +62,7 @@ class _Failed(Exception):
     pass
 
 
-async def _beginnings(bootstrap: str, topic: str, partitions: Iterable[int]) -> dict[str, dict[int, int]]:
+async def _earliest_offsets(bootstrap: str, topic: str, partitions: Iterable[int]) -> dict[str, dict[int, int]]:
     """Return the earliest offset of each partition, by the address of its leader and by partition.
 
     Raises: _Failed: ListOffsets is refused.
@@ -79,10 +79,10 @@ async def _beginnings(bootstrap: str, topic: str, partitions: Iterable[int]) -> 
     for address, asks in asked.items():
         async with connect(address) as raw:
             answer = await _call(raw, OffsetRequest_v0(-1, [(topic, asks)]))
-        ((_, told),) = answer.topics
-        for _, error, _ in told:
+        ((_, partition_offsets),) = answer.topics
+        for _, error, _ in partition_offsets:
             _check("ListOffsets v0", error)
-        led[address] = {partition: offsets[0] for partition, _, offsets in told}
+        led[address] = {partition: offsets[0] for partition, _, offsets in partition_offsets}
     return led
 
 

@@ -21,7 +21,7 @@ from proxy.demo.client import connect
 from proxy.demo.costs import FetchCost
 from proxy.errors import ProxyError
 
-__all__ = ["DemoFailed", "ReaderProcess", "free_ports", "reader", "run_program", "sidefetch"]
+__all__ = ["DemoFailed", "ReaderProcess", "find_free_ports", "reader", "run_program", "sidefetch"]
 
 _START_S: Final = 20.0
 _END_S: Final = 5.0
@@ -148,7 +148,7 @@ async def sidefetch(bootstrap: str, *options: str) -> AsyncIterator[str]:
             options: more arguments for the command line.
     Raises: DemoFailed: Sidefetch ended, or did not answer within 20 s.
     """
-    port = free_ports(1 + _BROKER_PORTS)
+    port = find_free_ports(1 + _BROKER_PORTS)
     address = f"127.0.0.1:{port}"
     command = [sys.executable, "-m", "proxy", "run", "--bootstrap-servers", bootstrap, "--listen", address]
     command += ["--broker-ports", f"{port + 1}-{port + _BROKER_PORTS}", "--grace", "1", *options]
@@ -158,14 +158,14 @@ async def sidefetch(bootstrap: str, *options: str) -> AsyncIterator[str]:
         async with run_program(command, log=log, env=env) as process:
             up = False
             with trio.move_on_after(_START_S):
-                while process.poll() is None and not (up := await serves(address)):
+                while process.poll() is None and not (up := await is_serving(address)):
                     await trio.sleep(0.05)
             if not up:
                 raise DemoFailed(f"Sidefetch does not serve\n{_tail(log)}".rstrip())
             yield address
 
 
-async def serves(address: str) -> bool:
+async def is_serving(address: str) -> bool:
     """Return whether a broker at *address* (``host:port``) answers a Metadata request with at least one broker."""
     try:
         async with connect(address, timeout_s=2) as connection:
@@ -174,7 +174,7 @@ async def serves(address: str) -> bool:
         return False
 
 
-def free_ports(count: int) -> int:
+def find_free_ports(count: int) -> int:
     """Return the first of *count* consecutive loopback ports, from 20000 to 30000, that are free at the moment.
 
     They are not reserved.

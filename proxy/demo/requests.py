@@ -92,7 +92,7 @@ class Handlers:
             "brokers": [self.state.endpoint(node) for node in sorted(self.state.alive)],
         }
 
-    def _led(self, topic: str | None, index: int, epoch: int = -1) -> EmbeddedPartition | ErrorCode:
+    def _find_led_partition(self, topic: str | None, index: int, epoch: int = -1) -> EmbeddedPartition | ErrorCode:
         """Return the partition if this broker leads it, in leader epoch *epoch* (-1: any); else the error code."""
         partition = None if topic is None else self.state.partition(topic, index)
         if partition is None:
@@ -112,7 +112,7 @@ class Handlers:
             partitions = []
             for data in topic.partition_data:
                 found: EmbeddedPartition | ErrorCode = (
-                    ErrorCode.unknown_topic_id if name is None else self._led(name, data.index)
+                    ErrorCode.unknown_topic_id if name is None else self._find_led_partition(name, data.index)
                 )
                 said = self._append(found, request.body.acks, data.records or b"")
                 if found == ErrorCode.not_leader_or_follower:
@@ -156,7 +156,7 @@ class Handlers:
 
     def _offset(self, topic: str, asked: Any) -> dict[str, Any]:
         index, wanted = asked.partition_index, asked.timestamp
-        found = self._led(topic, index, getattr(asked, "current_leader_epoch", -1))
+        found = self._find_led_partition(topic, index, getattr(asked, "current_leader_epoch", -1))
         if not isinstance(found, EmbeddedPartition):
             return {"partition_index": index, "error_code": found, "offset": -1, "timestamp": -1}
         log = found.log
@@ -184,7 +184,7 @@ class Handlers:
         }
 
     def _epoch_end(self, topic: str, asked: Any) -> dict[str, Any]:
-        found = self._led(topic, asked.partition, asked.current_leader_epoch)
+        found = self._find_led_partition(topic, asked.partition, asked.current_leader_epoch)
         if not isinstance(found, EmbeddedPartition):
             return {"partition": asked.partition, "error_code": found}
         if asked.leader_epoch == found.leader_epoch:
@@ -232,7 +232,7 @@ class Handlers:
             ordered = sorted(asked.assignments, key=lambda assignment: assignment.partition_index)
             assignment = [tuple(each.broker_ids) for each in ordered]
         else:
-            assignment = state.spread(partitions, replication)
+            assignment = state.assign_replicas(partitions, replication)
         topic_id = None if validate_only else state.create(name, assignment).id
         return {
             **said,

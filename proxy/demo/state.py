@@ -86,7 +86,7 @@ class ClusterState:
         self.names[topic_id] = name
         return topic
 
-    def spread(self, partitions: int, replication: int) -> list[tuple[int, ...]]:
+    def assign_replicas(self, partitions: int, replication: int) -> list[tuple[int, ...]]:
         """Return an assignment for a new topic: the node ids of the replicas of each partition.
 
         Replicas go round all brokers, running or not, starting after those of the topics that exist, so that
@@ -118,7 +118,7 @@ class ClusterState:
             return partition.leader
         return max(near)
 
-    def up(self, node: int) -> list[EmbeddedPartition]:
+    def mark_running(self, node: int) -> list[EmbeddedPartition]:
         """Note that broker *node* runs, and elect a leader for each partition without one; return these partitions.
 
         Their leader epochs rise by 1. A partition of which still no replica runs is returned, too.
@@ -126,7 +126,7 @@ class ClusterState:
         self.alive.add(node)
         return self._elect(partition for partition in self._all() if partition.leader == NO_LEADER)
 
-    def down(self, node: int) -> list[EmbeddedPartition]:
+    def mark_stopped(self, node: int) -> list[EmbeddedPartition]:
         """Note that broker *node* has stopped, and elect another leader for each partition that it led.
 
         Returns: these partitions; their leader is now ``NO_LEADER`` if no other replica runs.
@@ -134,7 +134,7 @@ class ClusterState:
         self.alive.discard(node)
         return self._elect(partition for partition in self._all() if partition.leader == node)
 
-    def lead(self, partition: EmbeddedPartition, node: int) -> None:
+    def set_leader(self, partition: EmbeddedPartition, node: int) -> None:
         partition.leader = node
         partition.leader_epoch += 1
 
@@ -144,7 +144,7 @@ class ClusterState:
     def _elect(self, leaderless: Iterable[EmbeddedPartition]) -> list[EmbeddedPartition]:
         changed = []
         for partition in leaderless:
-            self.lead(partition, self._first_alive(partition))
+            self.set_leader(partition, self._first_alive(partition))
             changed.append(partition)
         return changed
 

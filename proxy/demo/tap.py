@@ -83,7 +83,7 @@ class _Conversation:
         self._down = _Frames(keep_bytes=_MOST_KEPT_BYTES)
         self._asked: deque[tuple[int, int, int, int]] = deque()
 
-    def up(self, data: memoryview) -> None:
+    def count_requests(self, data: memoryview) -> None:
         for frame, size in self._up.feed(data):
             key, _, correlation_id = struct.unpack_from(">hhi", frame)
             if key == _FETCH:
@@ -92,7 +92,7 @@ class _Conversation:
                 named = sum(len(section.entries) // stride for section in request.sections)
                 self._asked.append((correlation_id, request.version, size, named))
 
-    def down(self, data: memoryview) -> None:
+    def count_responses(self, data: memoryview) -> None:
         for frame, size in self._down.feed(data):
             if self._asked and self._asked[0][0] == int.from_bytes(frame[:4], "big", signed=True):
                 _, version, request_bytes, named = self._asked.popleft()
@@ -122,8 +122,8 @@ async def tap(routes: Mapping[int, int]) -> AsyncIterator[Tap]:
                 return
             async with broker, trio.open_nursery() as both:
                 talk = _Conversation(seen, port)
-                both.start_soon(_pump, client, broker, talk.up, both.cancel_scope)
-                both.start_soon(_pump, broker, client, talk.down, both.cancel_scope)
+                both.start_soon(_pump, client, broker, talk.count_requests, both.cancel_scope)
+                both.start_soon(_pump, broker, client, talk.count_responses, both.cancel_scope)
 
     async with trio.open_nursery() as nursery:
         for port, target in routes.items():

@@ -15,9 +15,9 @@ from kio.schema.types import TopicName
 
 from proxy.config import Address, AdminConfig, Config, DownstreamSecurity, LogConfig, PortRange
 from proxy.config.rack import RackFound
-from proxy.demo.costs import CostTable, FetchCost, count, verdict
-from proxy.demo.demo import CLIENT, until_ended, watch
-from proxy.demo.processes import DemoFailed, free_ports, reader, serves
+from proxy.demo.costs import CostTable, FetchCost, compare_costs, count
+from proxy.demo.demo import CLIENT, run_until_signal, watch
+from proxy.demo.processes import DemoFailed, find_free_ports, is_serving, reader
 from proxy.errors import ErrorCode, ProxyError
 from proxy.events import FetchRecord, Record
 from proxy.net.app import Proxy
@@ -45,21 +45,21 @@ async def trial(config: Config, *, topic: str, seconds: float) -> int:
              seconds: the time of reading, half of it for each way.
     Returns: the exit code: 0; 1 after an error, which is written to stderr; 128 plus its number after a signal.
     """
-    return await until_ended(partial(_trial, config, topic, seconds))
+    return await run_until_signal(partial(_trial, config, topic, seconds))
 
 
 async def _trial(config: Config, topic: str, seconds: float) -> int:
     bootstrap = ",".join(map(str, config.upstream.bootstrap_servers))
-    partitions = await _look(config, topic)
+    partitions = await _count_partitions(config, topic)
     table = CostTable()
-    table.say(
+    table.write_text(
         f"Topic {topic}: {count(partitions)} partition{'s' * (partitions != 1)}. Reading only, from the end, in no"
         f" group.\n"
         f"The reader is {CLIENT}, which names every partition in every fetch. It reads for"
         f" {seconds / 2:.0f} s each way.\n"
         f"Counted where the bytes to the brokers leave this machine, fetches only:\n"
     )
-    table.head()
+    table.write_head()
     async with reader(bootstrap, topic, partitions, config.upstream_security) as heard:
         direct = await watch("directly", heard, lambda: heard.cost, seconds / 2, table)
     bill, rack = _UpstreamCost(), await find_rack(config.routing, os.environ)
@@ -68,12 +68,12 @@ async def _trial(config: Config, topic: str, seconds: float) -> int:
         reader(address, topic, partitions) as heard,
     ):
         through = await watch("through Sidefetch", heard, lambda: bill.cost, seconds / 2, table)
-    table.say("")
-    table.say(verdict(direct, through))
+    table.write_text("")
+    table.write_text(compare_costs(direct, through))
     if through.records:
-        table.say(_closest(rack, traffic))
+        table.write_text(_closest(rack, traffic))
     if not (direct.records or through.records):
-        table.say("No records came in either time: the comparison shows the cost of waiting for records.")
+        table.write_text("No records came in either time: the comparison shows the cost of waiting for records.")
     return 0
 
 
@@ -88,7 +88,7 @@ def _closest(found: RackFound, traffic: Traffic) -> str:
     return f"{share} % of the bytes of records came from rack {found.rack}, where this is (by {found.how})."
 
 
-async def _look(config: Config, topic: str) -> int:
+async def _count_partitions(config: Config, topic: str) -> int:
     """Return the number of the topic's partitions.
 
     Raises: DemoFailed: no broker answers, or the topic does not exist or cannot be read now.
@@ -151,7 +151,7 @@ async def _sidefetch(config: Config, bill: _UpstreamCost, rack: str | None) -> A
 
     Yields: the address to read through, and Sidefetch's traffic counters.
     """
-    port = free_ports(1 + _BROKER_PORTS)
+    port = find_free_ports(1 + _BROKER_PORTS)
     address = f"127.0.0.1:{port}"
     downstream = attrs.evolve(
         config.downstream,
@@ -172,9 +172,9 @@ async def _sidefetch(config: Config, bill: _UpstreamCost, rack: str | None) -> A
     async with trio.open_nursery() as nursery:
         await nursery.start(proxy.run)
         with trio.move_on_after(_START_S):
-            while not await serves(address):
+            while not await is_serving(address):
                 await trio.sleep(0.05)
-        if not await serves(address):
+        if not await is_serving(address):
             sys.stderr.write(said.getvalue())
             raise DemoFailed("Sidefetch does not serve")
         yield address, proxy.traffic

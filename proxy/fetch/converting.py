@@ -143,5 +143,5 @@ def begin_all(jobs: Sequence[Job], max_bytes: int, cpu_s: CpuClock, *, is_cut: b
                 used_bytes += job.outcome.size
         if conversion is not None:
             if conversion.held_bytes > left or isinstance(job.outcome, NoRoom):
-                conversion.let_go()
+                conversion.drop_output()
             left -= conversion.held_bytes

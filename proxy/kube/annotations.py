@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, Self
 
 import attrs
 
-from proxy.config import OPTIONS, Config, config_of, problems_between
+from proxy.config import OPTIONS, Config, config_of, find_contradictions
 from proxy.config.option_types import ADDRESSES, RACK, OptionType, choice, format_bytes
 from proxy.errors import ConfigError
 from proxy.kube import redirect, sizes
@@ -250,9 +250,9 @@ def injection_request(annotations: Mapping[str, Any], defaults: Defaults) -> Inj
         settings["transparent"] = _REDIRECTED
     settings |= _option_texts(annotations, defaults, problems)
     parsed = _parsed(settings, {name: each.kind for name, each in _OPTIONS.items()}, OPTION_PREFIX, problems)
-    otel = {**defaults.otel, **_variables(_below(OTEL_PREFIX, annotations), problems, OTEL_PREFIX)}
-    problems += _missing(texts)
-    problems += _useless(annotations, texts)
+    otel = {**defaults.otel, **_variables(_without_prefix(OTEL_PREFIX, annotations), problems, OTEL_PREFIX)}
+    problems += _missing_annotations(texts)
+    problems += _unused_annotations(annotations, texts)
     if problems:
         raise InjectionRefused(tuple(problems))
     config = config_of(parsed)
@@ -260,7 +260,7 @@ def injection_request(annotations: Mapping[str, Any], defaults: Defaults) -> Inj
         request_memory_bytes = sizes.request_memory_bytes(config.upstream.memory_bytes)
         settings["request-memory"] = format_bytes(request_memory_bytes)
         config = config_of({**parsed, "request-memory": request_memory_bytes})
-    problems += problems_between(config)
+    problems += find_contradictions(config)
     if problems:
         raise InjectionRefused(tuple(problems))
     return InjectionRequest(
@@ -282,7 +282,7 @@ def injection_request(annotations: Mapping[str, Any], defaults: Defaults) -> Inj
 
 def _annotation_texts(annotations: Mapping[str, Any], defaults: Defaults, problems: list[str]) -> dict[str, str]:
     """Return the values of annotations by name, none of them empty; add to *problems*."""
-    own = {name: text for name, text in _below(PREFIX, annotations).items() if PREFIX + name != STATUS}
+    own = {name: text for name, text in _without_prefix(PREFIX, annotations).items() if PREFIX + name != STATUS}
     given = {**defaults.annotations, **_texts(own, _BY_NAME.keys(), problems, PREFIX)}
     builtin = {each.name: each.default for each in ANNOTATIONS if each.default}
     return {**builtin, **{name: text for name, text in given.items() if text}}
@@ -290,7 +290,7 @@ def _annotation_texts(annotations: Mapping[str, Any], defaults: Defaults, proble
 
 def _option_texts(annotations: Mapping[str, Any], defaults: Defaults, problems: list[str]) -> dict[str, str]:
     """Return the values of options by name, none of them empty; add to *problems*."""
-    own = _below(OPTION_PREFIX, annotations)
+    own = _without_prefix(OPTION_PREFIX, annotations)
     problems += [
         f"{OPTION_PREFIX}{name}: has an annotation of its own; give {PREFIX}{_OURS[name]}"
         for name in own
@@ -301,18 +301,18 @@ def _option_texts(annotations: Mapping[str, Any], defaults: Defaults, problems: 
     return {"admin-listen": _ADMIN_LISTEN, **{name: text for name, text in given.items() if text}}
 
 
-def _below(prefix: str, annotations: Mapping[str, Any]) -> dict[str, Any]:
+def _without_prefix(prefix: str, annotations: Mapping[str, Any]) -> dict[str, Any]:
     return {key.removeprefix(prefix): text for key, text in annotations.items() if str(key).startswith(prefix)}
 
 
-def _missing(texts: Mapping[str, str]) -> Iterator[str]:
+def _missing_annotations(texts: Mapping[str, str]) -> Iterator[str]:
     if not texts.get("bootstrap-servers"):
         yield f"{PREFIX}bootstrap-servers: not given; accepted: {ADDRESSES.accepts}, the brokers to ask first"
     if not texts.get("image"):
         yield f"{PREFIX}image: not given; accepted: Sidefetch's image, here or by the defaults"
 
 
-def _useless(annotations: Mapping[str, Any], texts: Mapping[str, str]) -> Iterator[str]:
+def _unused_annotations(annotations: Mapping[str, Any], texts: Mapping[str, str]) -> Iterator[str]:
     """Yield a problem for each annotation of the pod that has no effect."""
     if texts.get("mode") == "address":
         for name in ("redirect-ports", "redirect-networks"):

@@ -49,21 +49,21 @@ class _Status:
         Raises: InjectionRefused: injection did not write it.
         """
         try:
-            told = json.loads(cast(str, text))
-            env = {str(owner): dict(held) for owner, held in told["env"].items()}
-            names: dict[str, list[str]] = {part: list(told[part]) for part in LISTS}
+            values = json.loads(cast(str, text))
+            env = {str(owner): dict(held) for owner, held in values["env"].items()}
+            names: dict[str, list[str]] = {part: list(values[part]) for part in LISTS}
             if not all(set(each) <= NAMES for each in names.values()):
                 raise ValueError("other names than ours")
             if not all(variables.is_addresses(value) for held in env.values() for value in held.values()):
                 raise ValueError("other values than addresses")
-            return cls(str(told["digest"]), str(told["address"]), env, names)
+            return cls(str(values["digest"]), str(values["address"]), env, names)
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             why = "cannot be read; take it out by hand, and with it what was injected"
             raise InjectionRefused((f"{STATUS}: {why}",)) from None
 
     def written(self) -> str:
-        told = {"digest": self.digest, "address": self.address, "env": self.env, **self.names}
-        return json.dumps(told, separators=(",", ":"), sort_keys=True)
+        values = {"digest": self.digest, "address": self.address, "env": self.env, **self.names}
+        return json.dumps(values, separators=(",", ":"), sort_keys=True)
 
 
 def inject(pod: Pod, defaults: Defaults) -> InjectionResult:
@@ -77,7 +77,7 @@ def inject(pod: Pod, defaults: Defaults) -> InjectionResult:
     annotations = annotations_of(pod)
     bare = remove_injection(pod)
     if not is_on(annotations):
-        return InjectionResult(bare, has_sidecar=False, warnings=tuple(_left_alone(annotations)))
+        return InjectionResult(bare, has_sidecar=False, warnings=tuple(_ignored_annotations(annotations)))
     check_pod(bare)
     reasons = [*validation.refusals_of_any(bare["spec"])]
     try:
@@ -87,10 +87,10 @@ def inject(pod: Pod, defaults: Defaults) -> InjectionResult:
     reasons += validation.refusals_of_request(bare["spec"], asked)
     if reasons:
         raise InjectionRefused(tuple(reasons))
-    fresh = _with(bare, asked)
+    fresh = _add_sidecar(bare, asked)
     is_current = annotations_of(fresh)[STATUS] == annotations_of(pod).get(STATUS) and _is_whole(pod)
-    told = tuple(validation.warnings(bare["spec"], asked))
-    return InjectionResult(pod if is_current else fresh, has_sidecar=True, warnings=told)
+    warnings = tuple(validation.warnings(bare["spec"], asked))
+    return InjectionResult(pod if is_current else fresh, has_sidecar=True, warnings=warnings)
 
 
 def remove_injection(pod: Pod) -> Pod:
@@ -114,7 +114,7 @@ def remove_injection(pod: Pod) -> Pod:
     return {**pod, "metadata": metadata, "spec": spec}
 
 
-def _with(pod: Pod, asked: InjectionRequest) -> Pod:
+def _add_sidecar(pod: Pod, asked: InjectionRequest) -> Pod:
     """Return *pod* with all additions for the request *asked*, and with the status annotation that records them.
 
     A native sidecar starts before the other init containers, so it comes first.
@@ -150,7 +150,7 @@ def _is_whole(pod: Pod) -> bool:
     return all(set(status.names[part]) <= named(pod["spec"], part) for part in LISTS)
 
 
-def _left_alone(annotations: Mapping[str, Any]) -> Iterator[str]:
+def _ignored_annotations(annotations: Mapping[str, Any]) -> Iterator[str]:
     if INJECT not in annotations and any(str(each).startswith(PREFIX) for each in annotations):
         yield f'{INJECT} is not there, so nothing is injected; give it as "true"'
 

@@ -57,7 +57,7 @@ def inject_text(text: str, file: str, defaults: Defaults) -> Manifest:
     pieces: list[str] = []
     for piece, line in _pieces(text):
         try:
-            pieces.append(_injected(piece, defaults, _InjectionNotes(file, line, problems, warnings)))
+            pieces.append(_inject_document(piece, defaults, _InjectionNotes(file, line, problems, warnings)))
         except YAMLError as wrong:
             problems.append(f"{file}:{line + _line_of(wrong)}: not YAML: {_why(wrong)}")
     if problems:
@@ -75,12 +75,12 @@ class _InjectionNotes:
     problems: list[str]
     warnings: list[str]
 
-    def tell(
-        self, kind: list[str], document: Any, item: Sequence[str | int], name: str, said: Iterable[str]
+    def add(
+        self, kind: list[str], document: Any, item: Sequence[str | int], name: str, messages: Iterable[str]
     ) -> None:
         node = reduce(getitem, item, document)
         where = f"{self.file}:{self.line + node.lc.line}: {name}"
-        kind += [f"{where}: {each}" for each in said]
+        kind += [f"{where}: {each}" for each in messages]
 
 
 def _pieces(text: str) -> Iterator[tuple[str, int]]:
@@ -93,26 +93,26 @@ def _pieces(text: str) -> Iterator[tuple[str, int]]:
     yield text[at:], text.count("\n", 0, at) + 1
 
 
-def _injected(piece: str, defaults: Defaults, told: _InjectionNotes) -> str:
+def _inject_document(piece: str, defaults: Defaults, notes: _InjectionNotes) -> str:
     if not piece.strip() or _SEPARATOR.fullmatch(piece):
         return piece
     yaml = YAML()
     yaml.preserve_quotes = True
     yaml.width = _WIDEST
     document = yaml.load(piece)
-    before = _bare(document)
+    before = _plain_values(document)
     after = before
     for place in find_pods(before):
         pod = reduce(getitem, place.path, before)
-        told.tell(told.warnings, document, place.item, place.name, place.warnings)
+        notes.add(notes.warnings, document, place.item, place.name, place.warnings)
         try:
             answer = inject(pod, defaults)
         except InjectionRefused as refused:
-            told.tell(told.problems, document, place.item, place.name, refused.reasons)
+            notes.add(notes.problems, document, place.item, place.name, refused.reasons)
             continue
-        told.tell(told.warnings, document, place.item, place.name, answer.warnings)
-        after = _replaced(after, place.path, answer.pod)
-    operations = [attrs.evolve(each, value=_quoted(each.value)) for each in difference(before, after)]
+        notes.add(notes.warnings, document, place.item, place.name, answer.warnings)
+        after = _replace_value(after, place.path, answer.pod)
+    operations = [attrs.evolve(each, value=_quote_texts(each.value)) for each in difference(before, after)]
     if not operations:
         return piece
     return _as_json(after) if piece.lstrip().startswith("{") else _written(yaml, document, operations, after)
@@ -126,7 +126,7 @@ def _as_json(document: Any) -> str:
 def _written(yaml: YAML, document: Any, operations: Sequence[Operation], after: Any) -> str:
     _indent_as(document, yaml)
     changed = apply(document, iter(operations))
-    if _bare(changed) != after:  # anchors have changed another place, too
+    if _plain_values(changed) != after:  # anchors have changed another place, too
         changed = after
     text = io.StringIO()
     yaml.dump(changed, text)
@@ -154,40 +154,40 @@ def _offsets(node: Any) -> Iterator[tuple[Any, int]]:
             yield from _offsets(inner)
 
 
-def _bare(node: Any) -> Any:
+def _plain_values(node: Any) -> Any:
     """Return *node* as plain values, without YAML's comments, tags and styles."""
     match node:
         case Mapping():
-            return {key: _bare(value) for key, value in node.items()}
+            return {key: _plain_values(value) for key, value in node.items()}
         case list():
-            return [_bare(each) for each in node]
+            return [_plain_values(each) for each in node]
         case TaggedScalar():
-            return _bare(node.value)
+            return _plain_values(node.value)
         case str():
             return str(node)
         case _:
             return node
 
 
-def _quoted(node: Any) -> Any:
+def _quote_texts(node: Any) -> Any:
     """Return *node* with quotes around texts that YAML could read as other types."""
     match node:
         case dict():
-            return {key: _quoted(value) for key, value in node.items()}
+            return {key: _quote_texts(value) for key, value in node.items()}
         case list():
-            return [_quoted(each) for each in node]
+            return [_quote_texts(each) for each in node]
         case str() if not _PLAIN.fullmatch(node) and '"' not in node:
             return DoubleQuotedScalarString(node)
         case _:
             return node
 
 
-def _replaced(node: Any, path: Sequence[str | int], value: Any) -> Any:
+def _replace_value(node: Any, path: Sequence[str | int], value: Any) -> Any:
     """Return a copy of *node* with *value* at *path*."""
     if not path:
         return value
     first: Any = path[0]
-    inner = _replaced(node[first], path[1:], value)
+    inner = _replace_value(node[first], path[1:], value)
     if isinstance(node, list):
         return [inner if index == first else each for index, each in enumerate(node)]
     return {**node, first: inner}
@@ -199,5 +199,5 @@ def _line_of(wrong: YAMLError) -> int:
 
 
 def _why(wrong: YAMLError) -> str:
-    said = wrong.problem if isinstance(wrong, MarkedYAMLError) else None
-    return " ".join(str(said or wrong).split())
+    messages = wrong.problem if isinstance(wrong, MarkedYAMLError) else None
+    return " ".join(str(messages or wrong).split())

@@ -49,22 +49,22 @@ class Rotation:
     """The pair that the webhook serves."""
     context: ssl.SSLContext | None = attrs.field(default=None, init=False)
     """The TLS context of ``pair``; None until there is a pair that the API server trusts."""
-    _told: CertificatePair | None = attrs.field(default=None, init=False)
+    _published: CertificatePair | None = attrs.field(default=None, init=False)
     """The new pair whose authority an earlier check has put into the webhook's configuration."""
 
     async def run(self) -> None:
-        """Call ``look`` for ever: at least every minute, and within 2 s after a failure, which is logged."""
+        """Call ``check`` for ever: at least every minute, and within 2 s after a failure, which is logged."""
         while True:
             try:
-                await self.look()
+                await self.check()
                 pause_s = min(_EVERY_S, self.life.total_seconds() / 20)
             except ApiFailed as failed:
-                told = self.log.debug if failed.code in _CONFLICT else self.log.warning
-                told("certificate-not-stored", every_s=60, reason=failed)
+                log = self.log.debug if failed.code in _CONFLICT else self.log.warning
+                log("certificate-not-stored", every_s=60, reason=failed)
                 pause_s = _SOON_S if failed.code not in _CONFLICT else 0.1
             await trio.sleep(pause_s)
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Check the certificate once, and renew it if it is due.
 
         A new certificate is written into the Secret, and its authority into the webhook's configuration.
@@ -74,8 +74,8 @@ class Rotation:
         """
         where = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{self.configuration}"
         webhooks = await self.api.get(where)
-        pair = await self._kept(names_in(webhooks, self.configuration))
-        operations = list(_believing(webhooks, pair.authorities))
+        pair = await self._load_or_renew(names_in(webhooks, self.configuration))
+        operations = list(_trust_operations(webhooks, pair.authorities))
         if operations:
             version = {"op": "test", "path": "/metadata/resourceVersion", "value": _version(webhooks)}
             await self.api.patch(where, [version, *operations])
@@ -89,11 +89,11 @@ class Rotation:
 
         It can also be served if there is nothing else to serve. The pair is noted for the next check.
         """
-        is_known = self.pair is None or pair == self._told or self.now() >= self.pair.until()
-        self._told = pair
+        is_known = self.pair is None or pair == self._published or self.now() >= self.pair.until()
+        self._published = pair
         return is_known
 
-    async def _kept(self, names: Sequence[str]) -> CertificatePair:
+    async def _load_or_renew(self, names: Sequence[str]) -> CertificatePair:
         """Return the pair in the Secret; replace it by a generated one if it is due, or if there is none."""
         where = f"/api/v1/namespaces/{self.api.namespace()}/secrets/{self.secret}"
         secret = await self.api.get(where)
@@ -124,7 +124,7 @@ def _host(client: Mapping[str, Any]) -> str:
     return f"{service['name']}.{service['namespace']}.svc" if service else urlsplit(client["url"]).hostname or ""
 
 
-def _believing(configuration: Mapping[str, Any], authorities: bytes) -> Iterator[dict[str, Any]]:
+def _trust_operations(configuration: Mapping[str, Any], authorities: bytes) -> Iterator[dict[str, Any]]:
     bundle = base64.b64encode(authorities).decode()
     for index, each in enumerate(configuration["webhooks"]):
         if each["clientConfig"].get("caBundle") != bundle:

@@ -28,19 +28,23 @@ def problems(spec: Mapping[str, Any], asked: InjectionRequest) -> Iterator[str]:
                 f' out, or give {PREFIX}native: "true"'
             )
     for name in asked.env:
-        found = {each["name"]: entries for each in _meant(spec, asked) if (entries := _entries(each, name))}
+        found = {
+            each["name"]: entries
+            for each in _requested_containers(spec, asked)
+            if (entries := _entries(each, name))
+        }
         if not found:
             yield (
                 f"{PREFIX}env: {name}: no container has such a variable; name one that is in env with a value"
                 " (those of envFrom cannot be seen)"
             )
         for owner, entries in found.items():
-            why = _why_not(entries, asked.address)
+            why = _unusable_reason(entries, asked.address)
             if why:
                 yield f"{PREFIX}env: {name}: container {owner} {why}"
 
 
-def _why_not(entries: Sequence[Mapping[str, Any]], address: str) -> str:
+def _unusable_reason(entries: Sequence[Mapping[str, Any]], address: str) -> str:
     """Return the reason why a variable cannot be set to *address*; empty if it can."""
     if len(entries) > 1:
         return "has it more than once; leave one"
@@ -67,7 +71,7 @@ def point_at_sidecar(spec: Mapping[str, Any], asked: InjectionRequest) -> tuple[
     """
     was = {
         each["name"]: {name: entry["value"] for name in asked.env for entry in _entries(each, name)}
-        for each in _meant(spec, asked)
+        for each in _requested_containers(spec, asked)
     }
     was = {container: held for container, held in was.items() if held}
     return _with_values(spec, {owner: dict.fromkeys(held, asked.address) for owner, held in was.items()}), was
@@ -81,7 +85,7 @@ def restore_variables(spec: Mapping[str, Any], was: Was, address: str) -> dict[s
     return _with_values(spec, was, only=address)
 
 
-def _meant(spec: Mapping[str, Any], asked: InjectionRequest) -> Iterator[Mapping[str, Any]]:
+def _requested_containers(spec: Mapping[str, Any], asked: InjectionRequest) -> Iterator[Mapping[str, Any]]:
     for each in each_container(spec if asked.is_native else {"containers": spec["containers"]}):
         if asked.containers is None or each["name"] in asked.containers:
             yield each

@@ -122,10 +122,10 @@ class Webhook:
             return HttpResponse(500, b"a bug: see the log\n")
         if not verdict.is_dry_run:
             self.counts[verdict.outcome] += 1
-        self._tell(verdict)
+        self._log_verdict(verdict)
         return HttpResponse(200, json.dumps(verdict.review).encode(), "application/json")
 
-    def _tell(self, verdict: Verdict) -> None:
+    def _log_verdict(self, verdict: Verdict) -> None:
         match verdict.outcome:
             case "refused":
                 self.log.warning("injection-refused", pod=verdict.pod, reason="; ".join(verdict.reasons))

@@ -51,21 +51,21 @@ def find_pods(document: Any, item: tuple[str | int, ...] = ()) -> Iterator[PodLo
         for index, each in enumerate(document["items"]):
             yield from find_pods(each, (*item, "items", index))
     path = _PATHS.get((str(document.get("apiVersion")).rpartition("/")[0], kind))
-    if path is not None and isinstance(_at(document, path), Mapping):
+    if path is not None and isinstance(_value_at(document, path), Mapping):
         metadata = mapping(document.get("metadata"))
         name = metadata.get("name") or metadata.get("generateName") or ""
-        told = tuple(_misplaced(annotations_of(document), path)) if path else ()
-        yield PodLocation((*item, *path), item, f"{kind}/{name}", told)
+        warnings = tuple(_misplaced_annotations(annotations_of(document), path)) if path else ()
+        yield PodLocation((*item, *path), item, f"{kind}/{name}", warnings)
 
 
-def _misplaced(annotations: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
+def _misplaced_annotations(annotations: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
     for key in annotations:
         if str(key).startswith((PREFIX, OPTION_PREFIX, OTEL_PREFIX)):
             there = ".".join((*path, "metadata.annotations"))
             yield f"metadata.annotations: {key} says nothing here; put it into {there}"
 
 
-def _at(document: Any, path: tuple[str, ...]) -> Any:
+def _value_at(document: Any, path: tuple[str, ...]) -> Any:
     for key in path:
         document = mapping(document).get(key)
     return document

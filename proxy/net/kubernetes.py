@@ -13,7 +13,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import Request
 
-from proxy.config.rack import KUBERNETES_HOST, ZONE_LABEL, NoRack, zone_in_node
+from proxy.config.rack import KUBERNETES_HOST, ZONE_LABEL, NoRack, rack_in_node
 from proxy.net.io.https_client import get_body
 
 __all__ = ["NODE_NAME", "SERVICE_ACCOUNT", "api_address", "read_credentials", "zone_of_this_node"]
@@ -52,7 +52,7 @@ def zone_of_this_node(
     try:
         # Without an HTTP proxy: that of the environment is for destinations outside the cluster.
         body = get_body(request, tls, timeout_s, most_bytes=_MOST_BYTES, through_proxy=False)
-        return zone_in_node(body, label), node
+        return rack_in_node(body, label), node
     except HTTPError as refused:
         refused.close()
         raise NoRack(f"the API answers {refused.code} for node {node}", _remedy_for(refused.code)) from None

@@ -8,7 +8,7 @@ import trio
 
 from proxy.cluster.topology import Topology
 from proxy.config import RackSource, RoutingConfig
-from proxy.config.rack import KUBERNETES_HOST, ZONE_LABEL, NoRack, RackFound, RackMiss, rack_name, zone_in_file
+from proxy.config.rack import KUBERNETES_HOST, ZONE_LABEL, NoRack, RackFound, RackMiss, rack_in_file, rack_name
 from proxy.net.io.logs import Log
 
 __all__ = ["RackWatch", "find_rack", "log_rack"]
@@ -92,7 +92,7 @@ def _read_file(place: RackSource) -> RackAndSource:
             data = file.read(_MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
             raise NoRack(f"it has more than {_MOST_BYTES} bytes", remedy)
-        return zone_in_file(data.decode()), str(place)
+        return rack_in_file(data.decode()), str(place)
     except (FileNotFoundError, NotADirectoryError):
         raise NoRack("not there") from None
     except OSError as wrong:

@@ -45,7 +45,7 @@ class ReloadableSettings:
 
         Log the changed options; log a warning with the other options that differ, which need a restart.
         """
-        differing = [option.name for option in OPTIONS if option.of(fresh) != option.of(self.config)]
+        differing = [option.name for option in OPTIONS if option.value_in(fresh) != option.value_in(self.config)]
         level, excepted = fresh.log.level, fresh.upstream.share_reads_except
         self.config = attrs.evolve(
             self.config,

@@ -9,7 +9,7 @@ import attrs
 from kio.schema.api_versions.v0.request import ApiVersionsRequest
 from kio.schema.errors import ErrorCode
 
-from proxy.convert.versions.table import LIFTS, TARGETS, serves
+from proxy.convert.versions.table import TARGETS, UPGRADES, serves
 from proxy.convert.versions.upgrade import AskBroker, AskCoordinator, Compute, Pieces, Upgrade
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError, MalformedFrame
 from proxy.relay.commands import (
@@ -207,7 +207,7 @@ class PassThrough:
             request = self._queue[0]
             header = request.header
             asked = header.api_key, header.api_version
-            upgrade = LIFTS[asked] if asked in TARGETS else None
+            upgrade = UPGRADES[asked] if asked in TARGETS else None
             if upgrade is None or upgrade.steps is None:
                 self._queue.popleft()
                 yield from self._forward_unchanged(request)

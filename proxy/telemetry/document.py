@@ -91,7 +91,7 @@ def _sums(sums: Sums) -> dict[str, int]:
 
 def _client(key: ClientKey, client: ClientSummary, now_us: int) -> dict[str, Any]:
     readers = list(client.readers.values())
-    told = [reader for reader in readers if reader.software]
+    identified = [reader for reader in readers if reader.software]
     upgraded = {
         (api.key, api.version, api.upgraded_to)
         for reader in readers
@@ -101,8 +101,8 @@ def _client(key: ClientKey, client: ClientSummary, now_us: int) -> dict[str, Any
     return {
         "client_id": key.client_id,
         "host": key.host,
-        "software": told[0].software if told else "",
-        "is_guess": told[0].is_guess if told else True,
+        "software": identified[0].software if identified else "",
+        "is_guess": identified[0].is_guess if identified else True,
         "connections": len(readers),
         "fetch_versions": sorted({reader.version for reader in readers if reader.version is not None}),
         "upgraded": [f"{api_name(api)} v{version} to v{to}" for api, version, to in sorted(upgraded)],
@@ -156,10 +156,10 @@ def _brokers(facts: MetricsSnapshot) -> Iterator[dict[str, Any]]:
 
 def _lasting(facts: MetricsSnapshot) -> Iterator[Problem]:
     """Yield the conditions that still hold although their log events are no longer among ``facts.problems``."""
-    told = {each.event for each in facts.problems}
-    if facts.is_reached is False and "no-broker-reachable" not in told:
+    reported = {each.event for each in facts.problems}
+    if facts.is_reached is False and "no-broker-reachable" not in reported:
         yield Problem.now("no-broker-reachable", "error", "", facts.now_us)
-    if facts.has_broker_in_rack is False and "no-broker-in-rack" not in told:
+    if facts.has_broker_in_rack is False and "no-broker-in-rack" not in reported:
         yield Problem.now("no-broker-in-rack", "warning", f"rack {facts.state.rack}", facts.now_us)
 
 

@@ -49,14 +49,15 @@ class RowFolding:
         A row without records is kept: it is added to the open run of its connection, or begins a new run. Rows of
         other types than ``exchange`` (a client fetch) and ``fetch`` (an upstream fetch) are returned at once.
 
-        Args: number: the number for ``left`` of the connection or shared log cache; by default the connection id.
+        Args: number: the number for ``take_runs_of``, of the connection or shared log cache; by default the
+              connection id.
         """
         if row["record"] not in _FOLDED:
             return [row]
         owner = row["connection_id"] if number is None else number
         key = (owner, row["record"], row.get("fetcher_id", ""))
         run = self._runs.get(key)
-        if run is not None and _goes_on(run, row):
+        if run is not None and _continues(run, row):
             _fold(run, row)
             return []
         finished = [] if run is None else [self._runs.pop(key)]
@@ -65,19 +66,19 @@ class RowFolding:
         self._runs[key] = row
         return finished
 
-    def over(self, now_us: int) -> list[Row]:
+    def take_old(self, now_us: int) -> list[Row]:
         """Remove and return the runs whose first row is at least a minute (``LONGEST_US``) older than *now_us*."""
-        return self._end(key for key, run in self._runs.items() if now_us - run["first_at_us"] >= LONGEST_US)
+        return self._take_runs(key for key, run in self._runs.items() if now_us - run["first_at_us"] >= LONGEST_US)
 
-    def left(self, number: int) -> list[Row]:
+    def take_runs_of(self, number: int) -> list[Row]:
         """Remove and return the open runs of a connection or shared log cache that has ended."""
-        return self._end(key for key in self._runs if key[0] == number)
+        return self._take_runs(key for key in self._runs if key[0] == number)
 
     def finish(self) -> list[Row]:
         """Remove and return all open runs; called when the ledger is closed."""
-        return self._end(self._runs)
+        return self._take_runs(self._runs)
 
-    def _end(self, keys: Iterable[_RunKey]) -> list[Row]:
+    def _take_runs(self, keys: Iterable[_RunKey]) -> list[Row]:
         return [self._runs.pop(key) for key in list(keys)]
 
 
@@ -87,7 +88,7 @@ def _is_empty(row: Row) -> bool:
     return not (row["with_data"] or row["source_bytes"])
 
 
-def _goes_on(run: Row, row: Row) -> bool:
+def _continues(run: Row, row: Row) -> bool:
     record = row["record"]
     return (
         _is_empty(row)
@@ -105,12 +106,12 @@ def _fold(run: Row, row: Row) -> None:
         run[name] = row[name]
     for column in _MERGED[record]:
         if row[column.name]:
-            run[column.name] = _merged(column, [*run[column.name], *row[column.name]])
+            run[column.name] = _merge_items(column, [*run[column.name], *row[column.name]])
     if record == "exchange":
         run["sources"] = bounded_sources(run["sources"])
 
 
-def _merged(column: LedgerColumn, items: Iterable[Row]) -> list[Row]:
+def _merge_items(column: LedgerColumn, items: Iterable[Row]) -> list[Row]:
     """Merge the *items* of an array column that differ only in sums; keep the order of their first occurrence."""
     same = [each.name for each in column.items if each.fold == "same"]
     sums = [each.name for each in column.items if each.fold == "sum"]

@@ -206,7 +206,7 @@ class Problems:
     def __init__(self) -> None:
         self._kept: dict[tuple[str, ...], Problem] = {}
 
-    def tell(self, level: Level, event: str, fields: Mapping[str, object], now_us: int) -> None:
+    def add(self, level: Level, event: str, fields: Mapping[str, object], now_us: int) -> None:
         """Add one occurrence of a log event: to the count of the same problem, or as a new problem.
 
         Occurrences of an event are the same problem if they agree in the fields ``limit``, ``what``, ``node`` and
@@ -248,7 +248,7 @@ _LEVELS: Final = {"error": 0, "warning": 1, "info": 2}
 
 
 def _detail(fields: Mapping[str, object]) -> str:
-    told = ", ".join(
+    text = ", ".join(
         f"{name} {value}" for name, value in fields.items() if value is not None and name not in _NOT_SHOWN
     )
-    return told if len(told) <= _MOST_CHARS else told[:_MOST_CHARS] + "..."
+    return text if len(text) <= _MOST_CHARS else text[:_MOST_CHARS] + "..."

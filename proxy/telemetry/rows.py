@@ -61,7 +61,7 @@ class RowMaker:
     wall_us: Callable[[float], int]
     """Converts seconds of the process's clock to microseconds since 1970."""
 
-    def of(
+    def make_row(
         self, subject: RowSubject, record: Record, now_s: float, *, software: str | None = None, weight: float = 1.0
     ) -> Row | None:
         """Return the ledger row for *record*, not yet numbered; None if the ledger has no rows for its type.
@@ -83,7 +83,7 @@ class RowMaker:
             case _:
                 return None
 
-    def lost(self, loss: Loss, at_us: int, cluster_id: str | None) -> Row:
+    def make_lost_row(self, loss: Loss, at_us: int, cluster_id: str | None) -> Row:
         """Return the row of type ``lost`` that reports *loss*; its ``seq`` is that of the last lost row.
 
         Args: at_us: the time for the row, in microseconds since 1970.

@@ -242,7 +242,7 @@ class ReadingState:
             case _:
                 pass
 
-    def left(self, of: ConnectionLabels) -> None:
+    def remove(self, of: ConnectionLabels) -> None:
         """Remove the connection *of*, which has ended, and its client if it has no other connection.
 
         *of* may also be a shared log cache that has ended. Totals and the statistics of brokers are kept.
@@ -287,7 +287,7 @@ class ReadingState:
         reader = ReaderConnection()
         if known is not None:
             reader = self.clients[known].readers[of.number]
-            self.left(of)
+            self.remove(of)
         key = ClientKey(client_id or "", of.peer.rpartition(":")[0])
         if key not in self.clients and len(self.clients) >= _MOST_CLIENTS:
             key = ClientKey(OTHER, "")

@@ -16,7 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from proxy.analysis import ingest, streaming
-from proxy.analysis.kafka_source import LedgerTopicSource, limited
+from proxy.analysis.kafka_source import LedgerTopicSource, limit_offsets
 from tests.analysis.rows import row
 from tests.kafka.admin import Admin, eventually, unique
 from tests.kafka.cluster import KafkaCluster
@@ -80,9 +80,9 @@ def _written(spark: SparkSession, out: Path) -> list[int]:
 def test_offsets_of_a_batch_are_shared_by_what_there_is_and_are_never_more_than_the_limit() -> None:
     start, ends = {"0": 10, "1": 0}, {"0": 20, "1": 1_000, "2": 90}
 
-    assert limited(start, ends, 1_100) == ends
-    assert limited(start, ends, 11) == {"0": 10, "1": 11, "2": 0}
-    some = limited(start, ends, 1)
+    assert limit_offsets(start, ends, 1_100) == ends
+    assert limit_offsets(start, ends, 11) == {"0": 10, "1": 11, "2": 0}
+    some = limit_offsets(start, ends, 1)
     assert sum(some.values()) == 11
 
 

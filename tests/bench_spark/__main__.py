@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from proxy.analysis.frames import LedgerFrames
-from proxy.analysis.generate.frames import generate, tiled
+from proxy.analysis.generate.frames import generate, repeat_ledger
 from proxy.analysis.generate.mix import FleetMix
 from proxy.analysis.generate.sidecar import sidecar_rows
 from proxy.analysis.schemas import SCHEMAS
@@ -106,7 +106,7 @@ def _measured_whole(spark: SparkSession, folder: Path, millions: Sequence[float]
     tables: list[Table] = []
     for size in millions:
         copies = max(1, round(size * 1e6 / base_rows))
-        lines = whole.written_lines(tiled(base, copies, days=7), folder / f"lines-{size:g}")
+        lines = whole.written_lines(repeat_ledger(base, copies, days=7), folder / f"lines-{size:g}")
         size_bytes = sum(each.stat().st_size for each in lines.glob("*/*.jsonl"))
         _tell(f"{base_rows * copies:,} rows of all records, {size_bytes / 1e6:,.0f} MB as JSON")
         for job, run in whole.by_spark(spark, lines).items():
@@ -138,7 +138,7 @@ def _base(spark: SparkSession, folder: Path) -> tuple[DataFrame, int]:
 def _tiles(base: DataFrame, path: Path, copies: int) -> Path:
     """Write so many copies, spread over a week, in files that are large enough."""
     ledger = LedgerFrames(exchange=base, fetch=base, session=base, client=base, topology=base, lost=base)
-    tiled(ledger, copies, days=7).exchange.write.parquet(str(path))
+    repeat_ledger(ledger, copies, days=7).exchange.write.parquet(str(path))
     return path
 
 

@@ -78,6 +78,6 @@ def test_brokers_that_choose_no_replica_are_told_with_the_remedy() -> None:
     assert "Remedy: --replica-selector rack-aware" in warned
     assert not [line for line in findings(ours, "warning") if "replica" in line]
     assert (
-        "reads go to an in-sync replica in rack b if there is one, whatever the brokers prefer (--replica-selector"
-        " rack-aware)" in findings(ours, "ok")
+        "reads go to an in-sync replica in rack b if there is one, even if the brokers prefer another"
+        " replica (--replica-selector rack-aware)" in findings(ours, "ok")
     )

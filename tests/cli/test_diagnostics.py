@@ -7,7 +7,7 @@ import attrs
 import pytest
 
 from proxy.cli.cluster_info import BrokerInfo, ClusterInfo, Diagnostic
-from proxy.cli.diagnostics import diagnose, kafka_release, verdict
+from proxy.cli.diagnostics import can_serve, diagnose, kafka_release
 from proxy.config import Address, Config, DownstreamConfig, PortRange, RoutingConfig, UpstreamConfig
 from proxy.config.rack import RackFound, RackMiss
 
@@ -80,7 +80,7 @@ def test_three_new_brokers_in_three_racks_are_all_that_is_asked_for() -> None:
         Diagnostic("note", "Sidefetch is in rack a (source: --rack)"),
         Diagnostic("note", "the brokers' racks: a, b, c"),
     ]
-    assert verdict(findings)
+    assert can_serve(findings)
 
 
 def test_that_conversion_is_slow_is_told_where_there_was_no_compiler() -> None:
@@ -88,7 +88,7 @@ def test_that_conversion_is_slow_is_told_where_there_was_no_compiler() -> None:
 
     (slow,) = [finding for finding in findings if "C compiler" in finding.text]
     assert slow.level == "note"
-    assert verdict(findings)
+    assert can_serve(findings)
 
 
 def test_older_brokers_have_sessions_by_name() -> None:
@@ -96,7 +96,7 @@ def test_older_brokers_have_sessions_by_name() -> None:
 
     assert any(f.level == "note" and "by topic name with node 1 (" in f.text for f in findings)
     assert not any(f.level == "ok" and "sessions" in f.text for f in findings)
-    assert verdict(findings)
+    assert can_serve(findings)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_what_sessions_there_are_depends_on_the_fetch_version(highest: int, leve
     findings = found(broker(1, {1: (0, highest), 18: (0, 3)}))
 
     assert any(finding.level == level and told in finding.text for finding in findings)
-    assert verdict(findings) is (level != "failure")
+    assert can_serve(findings) is (level != "failure")
 
 
 def test_brokers_of_several_releases_are_told_apart() -> None:
@@ -142,11 +142,11 @@ def test_a_broker_that_was_not_reached_is_a_failure() -> None:
     findings = found(broker(1), lost)
 
     assert findings[-1] == Diagnostic("failure", "node 2 at kafka-2:9092 was not reached: connection refused")
-    assert not verdict(findings)
+    assert not can_serve(findings)
 
 
 def test_a_cluster_without_brokers_is_a_failure() -> None:
-    assert not verdict(found())
+    assert not can_serve(found())
 
 
 def test_brokers_on_loopback_of_another_machine_are_warned_of() -> None:
@@ -165,15 +165,15 @@ def test_a_broker_on_one_of_the_broker_ports_is_warned_of() -> None:
 def test_more_brokers_than_ports_is_a_failure() -> None:
     config = attrs.evolve(CONFIG, downstream=DownstreamConfig(broker_ports=PortRange(9093, 9094)))
 
-    assert verdict(found(broker(1), broker(2), config=config))
-    assert not verdict(found(broker(1), broker(2), broker(3), config=config))
+    assert can_serve(found(broker(1), broker(2), config=config))
+    assert not can_serve(found(broker(1), broker(2), broker(3), config=config))
 
 
 def test_a_broker_that_has_no_port_of_its_id_is_a_failure_where_ports_are_shared() -> None:
     alone = attrs.evolve(CONFIG, downstream=DownstreamConfig(broker_ports=PortRange(9093, 9094)))
     sharing = attrs.evolve(alone, downstream=attrs.evolve(alone.downstream, share_ports=True))
 
-    assert verdict(found(broker(0), broker(7), config=alone))
+    assert can_serve(found(broker(0), broker(7), config=alone))
     (failure,) = texts(found(broker(0), broker(7), config=sharing), "failure")
     assert failure.startswith("broker-ports: broker 7 finds no port in 9093-9094: with share-ports it is 9100")
 
@@ -202,7 +202,7 @@ def test_a_rack_that_no_broker_has_is_warned_of_loudly(
     assert "Remedy: correct --rack or broker.rack" in loud
     assert not any("in-sync replica" in finding.text for finding in findings)
     assert "Sidefetch is in rack b (source: env:ZONE)" in texts(findings, "note")
-    assert verdict(findings)
+    assert can_serve(findings)
 
 
 def test_where_no_rack_was_found_it_says_what_was_tried_and_what_to_do() -> None:

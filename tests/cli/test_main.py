@@ -11,10 +11,10 @@ import pytest
 
 import proxy.cli
 from proxy.cli import main
-from proxy.cli.check import report, settings_report
+from proxy.cli.check import cluster_report, settings_report
 from proxy.cli.cluster_info import BrokerInfo, ClusterInfo
 from proxy.cli.diagnostics import diagnose
-from proxy.cli.extras import needs_demo_extra
+from proxy.cli.extras import require_demo_extra
 from proxy.cli.options import settings_of
 from proxy.cli.settings import load_settings
 from proxy.config import OPTIONS, Address
@@ -188,10 +188,10 @@ def test_the_length_of_the_demo_is_taken_from_the_environment(
 def test_a_missing_demo_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "aiokafka", None)
 
-    with pytest.raises(ConfigError, match=r"sidefetch\[demo\]"), needs_demo_extra():
+    with pytest.raises(ConfigError, match=r"sidefetch\[demo\]"), require_demo_extra():
         importlib.import_module("aiokafka")
 
-    with pytest.raises(ModuleNotFoundError), needs_demo_extra():
+    with pytest.raises(ModuleNotFoundError), require_demo_extra():
         importlib.import_module("no_such_package")
 
 
@@ -228,7 +228,7 @@ def test_check_reports_brokers_findings_and_a_verdict() -> None:
     )
     seen = ClusterInfo("id", Address("a", 1), brokers)
 
-    lines = report(seen, diagnose(seen, settings.config, RackFound(None, ""))).splitlines()
+    lines = cluster_report(seen, diagnose(seen, settings.config, RackFound(None, ""))).splitlines()
 
     assert lines[:4] == [
         "Cluster id, by way of a:1",

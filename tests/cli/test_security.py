@@ -4,7 +4,7 @@ import pytest
 
 from proxy.cli.check import greeting_report
 from proxy.cli.cluster_info import BrokerInfo
-from proxy.cli.security import findings
+from proxy.cli.security import diagnose_security
 from proxy.config import Address, Config, DownstreamSecurity, UpstreamConfig, UpstreamSecurity
 
 KAFKA = UpstreamConfig((Address("kafka", 9092),))
@@ -15,7 +15,7 @@ def told(
     down: DownstreamSecurity = DownstreamSecurity(),  # noqa: B008
 ) -> dict[str, str]:
     """Level by the text's beginning."""
-    found = findings(Config(KAFKA, upstream_security=up, downstream_security=down))
+    found = diagnose_security(Config(KAFKA, upstream_security=up, downstream_security=down))
     return {finding.text: finding.level for finding in found}
 
 

@@ -11,7 +11,7 @@ import pytest
 import trio
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from proxy.convert.versions.table import LIFTS
+from proxy.convert.versions.table import UPGRADES
 from proxy.demo.client import connect
 from tests.conformance.old_versions import CONVERSATIONS, Heard, Setting, Speaker
 from tests.convert.versions.old import commit, encoded, legacy_set, produce
@@ -217,7 +217,7 @@ async def committed_v0(speaker: Speaker, setting: Setting) -> int:
 
 
 def test_every_lift_is_spoken() -> None:
-    assert {each for each, lift in LIFTS.items() if lift.steps} == set(CONVERSATIONS)
+    assert {each for each, lift in UPGRADES.items() if lift.steps} == set(CONVERSATIONS)
 
 
 @pytest.mark.each_once

@@ -15,7 +15,7 @@ def left_out(log: bytes, listed: list[tuple[int, int]]) -> list[int]:
     """First offsets of the batches that are of aborted transactions."""
     aborted = Aborted(listed)
     view = memoryview(log)
-    return [each.base_offset for each in entries(view) if aborted.has(each, view)]
+    return [each.base_offset for each in entries(view) if aborted.next_is_aborted(each, view)]
 
 
 def data(offset: int, producer_id: int) -> bytes:
@@ -80,13 +80,13 @@ def test_a_copy_goes_on_by_itself() -> None:
     log = memoryview(data(0, 1) + marker(2, 1, commits=False) + data(3, 1))
     first, end, second = entries(log)
     aborted = Aborted([(1, 0)])
-    assert aborted.has(first, log)
+    assert aborted.next_is_aborted(first, log)
 
     twin = aborted.copy()
-    aborted.has(end, log)
+    aborted.next_is_aborted(end, log)
 
-    assert not aborted.has(second, log)
-    assert twin.has(second, log)
+    assert not aborted.next_is_aborted(second, log)
+    assert twin.next_is_aborted(second, log)
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\0\0\0"])

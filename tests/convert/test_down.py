@@ -141,7 +141,7 @@ def test_what_is_let_go_of_is_converted_again_to_the_same(
         return
 
     let_go.begin()
-    let_go.let_go()
+    let_go.drop_output()
 
     assert let_go.held_bytes == 0
     assert convert(let_go) == convert(kept)
@@ -154,7 +154,7 @@ def test_what_is_let_go_of_begins_again_with_its_first_message_where_what_is_bef
     conversion = DownConversion(log, 3, attrs.evolve(V0, chunk_bytes=len(log)))
     assert isinstance(conversion.begin(), Converted)
 
-    conversion.let_go()
+    conversion.drop_output()
 
     assert [each.offset for each in messages_of(convert(conversion))] == [4]
 
@@ -493,7 +493,7 @@ def test_aborted_records_stay_left_out_where_all_is_converted_again() -> None:
     conversion = DownConversion(memoryview(log), 0, attrs.evolve(V1, committed=True), [(1, 0)])
     conversion.begin()
 
-    conversion.let_go()
+    conversion.drop_output()
 
     assert [each.offset for each in messages_of(convert(conversion))] == [3, 4]
 

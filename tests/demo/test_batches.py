@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.records.readers import read_batch
 
-from proxy.demo.batches import BadBatch, DemoRecord, encode_batch, records_of, split_batches
+from proxy.demo.batches import BadBatch, DemoRecord, decode_records, encode_batch, split_batches
 
 _DATA = st.none() | st.binary(max_size=200)
 _HEADERS = st.lists(st.tuples(st.text(max_size=8), _DATA), max_size=3).map(tuple)
@@ -22,7 +22,7 @@ _RECORDS = st.builds(
 def test_records_come_back_as_they_were(records: list[DemoRecord]) -> None:
     (batch,) = split_batches(encode_batch(records))
 
-    read = list(records_of([batch]))
+    read = list(decode_records([batch]))
 
     assert [(each.key, each.value, each.headers, each.timestamp_ms) for each in read] == [
         (each.key, each.value, each.headers, each.timestamp_ms) for each in records
@@ -47,18 +47,18 @@ def test_kio_reads_the_same() -> None:
 def test_a_placed_batch_keeps_its_checksum() -> None:
     (batch,) = split_batches(encode_batch([DemoRecord(b"a"), DemoRecord(b"b")]))
 
-    placed = batch.placed(base_offset=40, leader_epoch=3)
+    placed = batch.with_offset(base_offset=40, leader_epoch=3)
 
     assert (placed.base_offset, placed.last_offset) == (40, 41)
     assert list(split_batches(placed.data)) == [placed]
-    assert [each.offset for each in records_of([placed])] == [40, 41]
+    assert [each.offset for each in decode_records([placed])] == [40, 41]
     assert int.from_bytes(placed.data[12:16], "big") == 3
 
 
 def test_batches_in_a_row_are_split() -> None:
     batches = list(split_batches(encode_batch([DemoRecord(b"a")]) + encode_batch([DemoRecord(b"b")])))
 
-    assert [each.value for each in records_of(batches)] == [b"a", b"b"]
+    assert [each.value for each in decode_records(batches)] == [b"a", b"b"]
 
 
 @pytest.mark.parametrize("cut", [1, 30, 60, 61])

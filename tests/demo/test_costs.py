@@ -3,7 +3,7 @@
 import io
 import re
 
-from proxy.demo.costs import CostRow, CostTable, FetchCost, by_rack, size, verdict
+from proxy.demo.costs import CostRow, CostTable, FetchCost, compare_costs, rack_table, size
 
 
 class Terminal(io.StringIO):
@@ -40,9 +40,9 @@ def test_a_pipe_gets_a_line_every_few_seconds_and_the_last() -> None:
     table = CostTable(out)
 
     for seconds in (0, 1, 2, 3, 4):
-        table.show(row(seconds))
-    table.show(row(5), last=True)
-    table.show(row(0, way="through"))
+        table.write_row(row(seconds))
+    table.write_row(row(5), last=True)
+    table.write_row(row(0, way="through"))
 
     assert [line.split()[:2] for line in out.getvalue().splitlines()] == [
         ["directly", "0"],
@@ -56,20 +56,20 @@ def test_a_terminal_gets_one_line_redrawn_for_each_way() -> None:
     out = Terminal()
     table = CostTable(out)
 
-    table.show(row(0))
-    table.show(row(1), last=True)
-    table.show(row(0, way="through"))
+    table.write_row(row(0))
+    table.write_row(row(1), last=True)
+    table.write_row(row(0, way="through"))
 
     assert out.getvalue().count("\n") == 3
     assert out.getvalue().count("\x1b[1A\x1b[2K") == 1
 
 
 def test_the_verdict_says_which_way_it_went() -> None:
-    assert "41 times fewer bytes" in verdict(row(5, 41_000), row(5, 1000))
-    assert "2.5 times fewer bytes" in verdict(row(5, 2500), row(5, 1000))
-    assert "about the same" in verdict(row(5, 1000), row(5, 1000))
-    assert "2.0 times more bytes" in verdict(row(5, 500), row(5, 1000))
-    assert "1.0 kB instead of 41.0 kB" in verdict(row(5, 41_000), row(5, 1000))
+    assert "41 times fewer bytes" in compare_costs(row(5, 41_000), row(5, 1000))
+    assert "2.5 times fewer bytes" in compare_costs(row(5, 2500), row(5, 1000))
+    assert "about the same" in compare_costs(row(5, 1000), row(5, 1000))
+    assert "2.0 times more bytes" in compare_costs(row(5, 500), row(5, 1000))
+    assert "1.0 kB instead of 41.0 kB" in compare_costs(row(5, 41_000), row(5, 1000))
 
 
 def test_the_racks_that_records_came_from_are_shown_with_the_share_of_the_readers_own() -> None:
@@ -78,7 +78,7 @@ def test_the_racks_that_records_came_from_are_shown_with_the_share_of_the_reader
     nearly = CostRow("nearly", 5, FetchCost(from_racks={"a": 1, "b": 1999, "c": 0}), 1)
     nothing = CostRow("nothing", 5, FetchCost(), 0)
 
-    lines = by_rack([direct, through, nearly, nothing], "b").splitlines()
+    lines = rack_table([direct, through, nearly, nothing], "b").splitlines()
 
     assert [re.split(" {2,}", line.strip()) for line in lines] == [
         ["rack a", "rack b", "rack c", "from rack b"],

@@ -9,6 +9,7 @@ import trio
 
 from proxy.demo.client import KafkaConnection, connect
 from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
+from proxy.demo.groups import Groups, _Phase
 from proxy.demo.requests import coordinator_of
 from proxy.errors import ErrorCode
 
@@ -263,3 +264,16 @@ async def test_a_commit_for_an_unknown_topic_is_refused(member: Member) -> None:
 
     errors = {topic.partitions[0].error_code for topic in told.topics}
     assert errors == {ErrorCode.unknown_topic_or_partition}
+
+
+async def test_timeouts_are_enforced_while_requests_create_groups(cluster: EmbeddedCluster) -> None:
+    groups = Groups(cluster.state)
+    first = groups.group("first")
+    first.phase = _Phase.COMPLETING
+    async with trio.open_nursery() as nursery:
+        async with first.changed:
+            nursery.start_soon(groups.run)
+            await trio.sleep(0.1)
+            groups.group("second")
+        await trio.sleep(0.1)
+        nursery.cancel_scope.cancel()

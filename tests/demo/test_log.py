@@ -1,6 +1,6 @@
 """The records of one partition."""
 
-from proxy.demo.batches import DemoRecord, encode_batch, records_of, split_batches
+from proxy.demo.batches import DemoRecord, decode_records, encode_batch, split_batches
 from proxy.demo.log import PartitionLog
 
 
@@ -10,7 +10,7 @@ def append(log: PartitionLog, *values: bytes, at_ms: int = 0, epoch: int = 0) ->
 
 
 def values(data: bytes) -> list[bytes | None]:
-    return [record.value for record in records_of(split_batches(data))]
+    return [record.value for record in decode_records(split_batches(data))]
 
 
 def test_offsets_follow_each_other() -> None:

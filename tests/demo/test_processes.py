@@ -9,7 +9,7 @@ import trio
 
 from proxy.demo.client import connect
 from proxy.demo.cluster import embedded_cluster
-from proxy.demo.processes import DemoFailed, free_ports, reader, run_program, serves, sidefetch
+from proxy.demo.processes import DemoFailed, find_free_ports, is_serving, reader, run_program, sidefetch
 
 _STUBBORN = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
@@ -37,7 +37,7 @@ async def test_a_reader_that_fails_is_told_with_what_it_said() -> None:
     with pytest.RaisesGroup(
         pytest.RaisesExc(DemoFailed, match=r"exit code 1\n(.|\n)*127\.0\.0\.1"), flatten_subgroups=True
     ):
-        async with reader(f"127.0.0.1:{free_ports(1)}", "t", 1):
+        async with reader(f"127.0.0.1:{find_free_ports(1)}", "t", 1):
             pytest.fail("there is nothing to read")
 
 
@@ -59,14 +59,14 @@ async def test_a_reader_tells_of_records_and_of_what_its_fetches_cost_on_its_sid
 async def test_sidefetch_that_finds_no_cluster_is_told_with_what_it_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.demo.processes._START_S", 2.0)
     with pytest.RaisesGroup(pytest.RaisesExc(DemoFailed, match="Sidefetch does not serve"), flatten_subgroups=True):
-        async with sidefetch(f"127.0.0.1:{free_ports(1)}"):
+        async with sidefetch(f"127.0.0.1:{find_free_ports(1)}"):
             pytest.fail("there is nothing to serve")
 
 
 async def test_the_first_broker_that_answers_will_do() -> None:
-    dead = free_ports(1)
+    dead = find_free_ports(1)
     async with embedded_cluster(brokers=1) as cluster:
-        assert await serves(cluster.bootstrap)
+        assert await is_serving(cluster.bootstrap)
         async with connect(f"127.0.0.1:{dead},{cluster.bootstrap}") as connection:
             assert len((await connection.call("metadata", 12, {"topics": []})).brokers) == 1
-    assert not await serves(f"127.0.0.1:{dead}")
+    assert not await is_serving(f"127.0.0.1:{dead}")

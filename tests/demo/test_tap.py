@@ -3,7 +3,7 @@
 from proxy.demo.client import connect
 from proxy.demo.cluster import embedded_cluster
 from proxy.demo.costs import FetchCost
-from proxy.demo.processes import free_ports
+from proxy.demo.processes import find_free_ports
 from proxy.demo.tap import tap
 
 
@@ -14,7 +14,7 @@ async def test_the_tap_and_the_broker_agree_on_what_fetches_cost() -> None:
         cluster.create_topic("t", partitions=3)
         cluster.append("t", 1, [b"x" * 500])
         (_, port) = cluster.state.addresses[1]
-        tapped = free_ports(1)
+        tapped = find_free_ports(1)
         async with tap({tapped: port}) as seen, connect(f"127.0.0.1:{tapped}") as connection:
             await connection.call("metadata", 12, {"topics": []})
             answers = [await connection.call("fetch", 11, fetch) for _ in range(2)]
@@ -30,7 +30,7 @@ async def test_the_tap_and_the_broker_agree_on_what_fetches_cost() -> None:
 
 
 async def test_a_broker_that_is_away_shows_as_a_closed_connection() -> None:
-    tapped = free_ports(2)
+    tapped = find_free_ports(2)
     async with tap({tapped: tapped + 1}) as seen, connect(f"127.0.0.1:{tapped}") as connection:
         assert await connection.receive_frame() is None
     assert seen.cost == FetchCost()

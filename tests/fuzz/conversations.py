@@ -8,7 +8,7 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from proxy.cluster.topology import BrokerId
-from proxy.convert.versions.table import LIFTS
+from proxy.convert.versions.table import UPGRADES
 from proxy.convert.versions.upgrade import AskBroker, AskCoordinator, Compute
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError, MalformedFrame
 from proxy.fetch.client_sessions import ClientSessions
@@ -222,7 +222,7 @@ def _seed_relay() -> list[bytes]:
     ranges = _chapter(_ANSWER, bytes(2) + (90).to_bytes(4) + offered)
     for key, old, body in seeds.old_requests():
         frame = key.to_bytes(2) + old.to_bytes(2) + (5).to_bytes(4) + b"\0\1c" + body
-        for answer in seeds.response_bodies(key, LIFTS[key, old].to) if (key, old) in LIFTS else ():
+        for answer in seeds.response_bodies(key, UPGRADES[key, old].to) if (key, old) in UPGRADES else ():
             told = _chapter(_ANSWER, answer) + _chapter(_ERRAND + 8, answer)
             made.append(b"\0" + _chapter(_CLIENT, frame) + ranges + told * 2)
     for key, some in fetches.items():
@@ -237,7 +237,7 @@ def _seed_relay() -> list[bytes]:
 
 # ---------------------------------------------------------------------------------------------------- lifts
 
-_LIFTED: Final = [lift for lift in LIFTS.values() if lift.steps is not None]
+_LIFTED: Final = [lift for lift in UPGRADES.values() if lift.steps is not None]
 _MOST_STEPS: Final = 200
 
 

@@ -93,7 +93,7 @@ def test_pods_that_have_not_asked_for_a_sidecar_do_not_depend_on_the_webhook(api
 
 
 async def test_the_webhook_can_make_its_certificate_by_the_rights_that_it_has(api: ApiServer, webhook: Api) -> None:
-    await rotation(webhook).look()
+    await rotation(webhook).check()
 
     assert set(api.ask("GET", SECRET)["data"]) >= {"tls.crt", "tls.key"}
     assert api.ask("GET", HOOK)["webhooks"][0]["clientConfig"]["caBundle"]
@@ -125,7 +125,7 @@ async def test_the_gateway_may_ask_for_nodes_and_for_nothing_else(api: ApiServer
 async def test_upgrade_and_rollback_change_settings_and_pods_and_keep_the_certificate(
     api: ApiServer, webhook: Api
 ) -> None:
-    await rotation(webhook).look()
+    await rotation(webhook).check()
 
     def state() -> tuple[Any, ...]:
         template = api.ask("GET", DEPLOYMENT)["spec"]["template"]

@@ -183,7 +183,7 @@ def test_authorities_stay_until_they_end() -> None:
 async def test_it_is_written_down_then_told_of_then_shown(api: Memory, clock: Clock) -> None:
     ours = rotation(api, clock)
 
-    await ours.look()
+    await ours.check()
 
     assert api.asked == ["GET hook", "GET pair", "PATCH pair", "PATCH hook"]
     assert ours.pair is not None
@@ -199,12 +199,12 @@ async def test_it_is_written_down_then_told_of_then_shown(api: Memory, clock: Cl
 
 async def test_nothing_is_done_while_all_is_good(api: Memory, clock: Clock) -> None:
     ours = rotation(api, clock)
-    await ours.look()
+    await ours.check()
     api.asked.clear()
     first = ours.context
 
     clock.now += LIFE / 2
-    await ours.look()
+    await ours.check()
 
     assert api.asked == ["GET hook", "GET pair"]
     assert ours.context is first
@@ -213,20 +213,20 @@ async def test_nothing_is_done_while_all_is_good(api: Memory, clock: Clock) -> N
 @pytest.mark.parametrize("failing", ["PATCH " + CONFIGURATION, f"PATCH {SECRET}/pair"])
 async def test_one_that_is_not_told_of_is_not_shown(api: Memory, clock: Clock, failing: str) -> None:
     ours = rotation(api, clock)
-    await ours.look()
+    await ours.check()
     first = ours.pair
     assert first is not None
     clock.now += LIFE * 0.7
     api.fails.add(failing)
 
     with pytest.raises(ApiFailed):
-        await ours.look()
+        await ours.check()
     assert ours.pair == first
     assert first.authorities in api.believed
 
     api.fails.clear()
-    await ours.look()
-    await ours.look()
+    await ours.check()
+    await ours.check()
     assert ours.pair not in (None, first)
     assert first.authorities in api.believed
 
@@ -236,29 +236,29 @@ async def test_a_new_one_is_shown_a_look_after_it_was_told_of_by_those_who_have_
 ) -> None:
     makes_it, finds_it = (rotation(api, clock) for _ in range(2))
     for each in (makes_it, finds_it):
-        await each.look()
+        await each.check()
     first = makes_it.pair
     clock.now += LIFE * 0.7
 
     for each in (makes_it, finds_it):
-        await each.look()
+        await each.check()
     late = rotation(api, clock)
-    await late.look()
+    await late.check()
 
     assert makes_it.pair == finds_it.pair == first
     assert late.pair not in (None, first)
     for each in (makes_it, finds_it):
-        await each.look()
+        await each.check()
     assert makes_it.pair == finds_it.pair == late.pair
 
 
 async def test_one_that_has_ended_is_shown_no_longer_than_there_is_another(api: Memory, clock: Clock) -> None:
     ours = rotation(api, clock)
-    await ours.look()
+    await ours.check()
     first = ours.pair
     clock.now += LIFE
 
-    await ours.look()
+    await ours.check()
 
     assert ours.pair != first
 
@@ -288,7 +288,7 @@ async def test_whoever_was_overtaken_overwrites_nothing(api: Memory, clock: Cloc
 
     with pytest.raises(ApiFailed, match="conflict"):
         await api.merge(f"{SECRET}/pair", {"metadata": stale["metadata"], "data": {}})
-    await ours.look()
+    await ours.check()
 
     assert ours.pair == others
     assert await api.get(f"{SECRET}/pair") == current
@@ -296,10 +296,10 @@ async def test_whoever_was_overtaken_overwrites_nothing(api: Memory, clock: Cloc
 
 async def test_a_configuration_that_was_reset_is_told_again(api: Memory, clock: Clock) -> None:
     ours = rotation(api, clock)
-    await ours.look()
+    await ours.check()
     del api.things[CONFIGURATION]["webhooks"][0]["clientConfig"]["caBundle"]
 
-    await ours.look()
+    await ours.check()
 
     assert ours.pair is not None
     assert api.believed == ours.pair.authorities

@@ -11,7 +11,7 @@ import attrs
 import trio
 
 from proxy.config import LedgerConfig
-from proxy.demo.batches import DemoRecord, encode_batch, records_of, split_batches
+from proxy.demo.batches import DemoRecord, decode_records, encode_batch, split_batches
 from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
 from proxy.net.observability.ledger import LedgerWriter
 from proxy.net.observability.observers import ConnectionInfo
@@ -40,7 +40,7 @@ def _unpacked(data: bytes) -> list[DemoRecord]:
     records = []
     for batch in split_batches(data):
         plain = encode_batch([DemoRecord(b"")])[:61] + zlib.decompress(batch.data[61:], 31)
-        records += list(records_of([attrs.evolve(batch, data=plain)]))
+        records += list(decode_records([attrs.evolve(batch, data=plain)]))
     return records
 
 

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from proxy.convert.versions import produce as lift
-from proxy.demo.batches import records_of, split_batches
+from proxy.demo.batches import decode_records, split_batches
 from proxy.demo.client import KafkaConnection
 from proxy.wire.frames import with_size
 from proxy.wire.headers import RequestHeader, write_request_header
@@ -38,7 +38,7 @@ def producing(values: bytes, *, acks: int = 1) -> bytes:
 
 def stored(it: Proxied) -> list[bytes | None]:
     log = it.cluster.partition("t", 0).log
-    return [record.value for record in records_of(split_batches(log.read(0, 1 << 30, at_least_one=True)))]
+    return [record.value for record in decode_records(split_batches(log.read(0, 1 << 30, at_least_one=True)))]
 
 
 @pytest.fixture

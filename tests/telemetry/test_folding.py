@@ -25,7 +25,7 @@ def empty(at_s: float, number: int = 7, **other: Any) -> Row:
         "sources": (),
         "ended_s": at_s,
     }
-    row = ROWS.of(Asker(number), exchange(**(told | other)), at_s)
+    row = ROWS.make_row(Asker(number), exchange(**(told | other)), at_s)
     assert row is not None
     return row
 
@@ -33,7 +33,7 @@ def empty(at_s: float, number: int = 7, **other: Any) -> Row:
 def idle(at_s: float, number: int = 7, **other: Any) -> Row:
     """A fetch that brought nothing."""
     told = {"record_bytes": 0, "answered": 0, "topics": (), "sent_s": at_s - 0.5, "answered_s": at_s}
-    row = ROWS.of(Asker(number), fetch(**(told | other)), at_s)
+    row = ROWS.make_row(Asker(number), fetch(**(told | other)), at_s)
     assert row is not None
     return row
 
@@ -60,7 +60,7 @@ def test_a_run_of_empty_fetches_tells_its_first_and_last_epoch() -> None:
 
 
 def test_what_brings_records_ends_a_run_and_stays_alone() -> None:
-    busy = ROWS.of(Asker(), exchange(), 2.0)
+    busy = ROWS.make_row(Asker(), exchange(), 2.0)
     assert busy is not None
 
     rows = folded(empty(1), empty(1.5), busy, busy, empty(3))
@@ -84,8 +84,8 @@ def test_a_run_is_told_when_its_minute_is_over_though_nothing_follows() -> None:
     folds = RowFolding()
     folds.add(empty(1))
 
-    assert folds.over(wall_us(60.9)) == []
-    assert [row["exchanges"] for row in folds.over(wall_us(61))] == [1]
+    assert folds.take_old(wall_us(60.9)) == []
+    assert [row["exchanges"] for row in folds.take_old(wall_us(61))] == [1]
     assert folds.finish() == []
 
 
@@ -109,11 +109,11 @@ def test_runs_of_shared_caches_end_with_their_own_cache_and_add_up_client_fetche
     for at_s in (1, 2):
         for cache in (8, 9):
             record = fetch(record_bytes=0, fetcher_id=f"cache-{cache}/1-live", client_fetches=5, answered_s=at_s)
-            row = ROWS.of(Asker(cache, is_shared_cache=True), record, at_s)
+            row = ROWS.make_row(Asker(cache, is_shared_cache=True), record, at_s)
             assert row is not None
             assert folds.add(row, cache) == []
 
-    (ended,) = folds.left(8)
+    (ended,) = folds.take_runs_of(8)
 
     assert (ended["fetcher_id"], ended["fetches"], ended["client_fetches"]) == ("cache-8/1-live", 2, 10)
     assert [row["fetcher_id"] for row in folds.finish()] == ["cache-9/1-live"]
@@ -129,7 +129,10 @@ def test_who_leaves_has_its_runs_told() -> None:
     for row in (empty(1, 7), empty(1, 8), idle(1, 7)):
         folds.add(row)
 
-    assert [(row["record"], row["connection_id"]) for row in folds.left(7)] == [("exchange", 7), ("fetch", 7)]
+    assert [(row["record"], row["connection_id"]) for row in folds.take_runs_of(7)] == [
+        ("exchange", 7),
+        ("fetch", 7),
+    ]
     assert [row["connection_id"] for row in folds.finish()] == [8]
 
 
@@ -144,7 +147,7 @@ def test_sources_and_errors_that_are_the_same_become_one() -> None:
 
 
 def test_what_is_never_folded_passes_at_once() -> None:
-    row = ROWS.of(Asker(), SessionRecord(1, 5, "created", 3), 1.0)
+    row = ROWS.make_row(Asker(), SessionRecord(1, 5, "created", 3), 1.0)
     assert row is not None
 
     assert RowFolding().add(row) == [row]

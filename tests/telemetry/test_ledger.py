@@ -24,7 +24,7 @@ def test_a_column_says_its_unit_and_what_it_is(record: str, column: LedgerColumn
 
 
 def test_a_good_row_has_no_problems() -> None:
-    row = RowMaker("p", "a", wall_us).of(Asker(), exchange(), 11.0)
+    row = RowMaker("p", "a", wall_us).make_row(Asker(), exchange(), 11.0)
 
     assert row is not None
     assert not list(problems(row))
@@ -43,14 +43,14 @@ def test_a_good_row_has_no_problems() -> None:
     ],
 )
 def test_a_bad_row_has_problems(change: dict[str, object], problem: str) -> None:
-    row = RowMaker("p", "a", wall_us).of(Asker(), exchange(), 11.0)
+    row = RowMaker("p", "a", wall_us).make_row(Asker(), exchange(), 11.0)
 
     assert row is not None
     assert any(told.startswith(problem) for told in problems(row | change))
 
 
 def test_a_missing_column_is_a_problem() -> None:
-    row = RowMaker("p", "a", wall_us).of(Asker(), exchange(), 11.0)
+    row = RowMaker("p", "a", wall_us).make_row(Asker(), exchange(), 11.0)
 
     assert row is not None
     del row["seq"]

@@ -24,8 +24,8 @@ def test_there_is_advice_on_every_warning_and_error_of_the_log() -> None:
 def test_what_happens_often_is_one_problem() -> None:
     problems = Problems()
     for second in range(5):
-        problems.tell("warning", "fetch-connection-closed", {"node": 1, "reason": f"r{second}"}, NOW_US + second)
-    problems.tell("warning", "fetch-connection-closed", {"node": 2, "reason": "r"}, NOW_US)
+        problems.add("warning", "fetch-connection-closed", {"node": 1, "reason": f"r{second}"}, NOW_US + second)
+    problems.add("warning", "fetch-connection-closed", {"node": 2, "reason": "r"}, NOW_US)
 
     found = problems.last(NOW_US + 10)
     times = [(each.times, each.first_us, each.last_us) for each in found]
@@ -35,9 +35,9 @@ def test_what_happens_often_is_one_problem() -> None:
 
 def test_the_worst_come_first_and_what_is_over_for_an_hour_is_left_out() -> None:
     problems = Problems()
-    problems.tell("error", "unhandled-exception", {"client": "c", "trace": "secret"}, NOW_US)
-    problems.tell("warning", "restart-required", {}, NOW_US + 1)
-    problems.tell("info", "memory-exhausted", {"limit": "memory", "remedy": "raise it"}, NOW_US + 2)
+    problems.add("error", "unhandled-exception", {"client": "c", "trace": "secret"}, NOW_US)
+    problems.add("warning", "restart-required", {}, NOW_US + 1)
+    problems.add("info", "memory-exhausted", {"limit": "memory", "remedy": "raise it"}, NOW_US + 2)
 
     found = problems.last(NOW_US + 3)
     assert [each.event for each in found] == ["unhandled-exception", "restart-required", "memory-exhausted"]
@@ -48,8 +48,8 @@ def test_the_worst_come_first_and_what_is_over_for_an_hour_is_left_out() -> None
 
 def test_the_course_of_things_is_no_problem() -> None:
     problems = Problems()
-    problems.tell("info", "listening", {}, NOW_US)
-    problems.tell("info", "broker-unavailable", {}, NOW_US)
+    problems.add("info", "listening", {}, NOW_US)
+    problems.add("info", "broker-unavailable", {}, NOW_US)
 
     assert not problems.last(NOW_US)
 
@@ -57,7 +57,7 @@ def test_the_course_of_things_is_no_problem() -> None:
 def test_problems_are_bounded_in_number_and_length() -> None:
     problems = Problems()
     for node in range(1000):
-        problems.tell("warning", "fetch-connection-closed", {"node": node, "reason": "x" * 5000}, NOW_US + node)
+        problems.add("warning", "fetch-connection-closed", {"node": node, "reason": "x" * 5000}, NOW_US + node)
 
     found = problems.last(NOW_US + 1000)
     assert len(found) == 40

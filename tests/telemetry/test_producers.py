@@ -19,7 +19,7 @@ def record(value: bytes | None, *before: tuple[str, bytes | None]) -> DemoRecord
 
 def batch(*records: DemoRecord, base: int = 0, codec: int = 0) -> bytes:
     (encoded,) = split_batches(encode_batch(records))
-    data = bytearray(encoded.placed(base, 0).data)
+    data = bytearray(encoded.with_offset(base, 0).data)
     data[22] |= codec
     return bytes(data)
 

@@ -23,7 +23,7 @@ ROWS = RowMaker("proxy-1", "b", wall_us)
 
 
 def row_of(record: Record, **options: object) -> Row:
-    row = ROWS.of(Asker(), record, 20.0, **options)  # type: ignore[arg-type]
+    row = ROWS.make_row(Asker(), record, 20.0, **options)  # type: ignore[arg-type]
     assert row is not None
     assert not list(problems(row))
     return row
@@ -99,7 +99,7 @@ def test_errors_are_told_with_how_often_they_came() -> None:
 
 
 def test_an_exchange_that_is_traced_names_its_trace() -> None:
-    traced = ROWS.of(Asker(trace_id="0af7"), exchange(), 20.0)
+    traced = ROWS.make_row(Asker(trace_id="0af7"), exchange(), 20.0)
 
     assert traced is not None
     assert (row_of(exchange())["trace_id"], traced["trace_id"]) == (None, "0af7")
@@ -128,7 +128,7 @@ def test_fetch_row_of_one_connection_has_its_columns_in_a_fixed_order() -> None:
 
 
 def test_fetch_row_of_a_shared_cache_names_no_connection_but_its_broker() -> None:
-    of_one, shared = row_of(fetch()), ROWS.of(Asker(is_shared_cache=True), fetch(client_fetches=20), 20.0)
+    of_one, shared = row_of(fetch()), ROWS.make_row(Asker(is_shared_cache=True), fetch(client_fetches=20), 20.0)
 
     assert shared is not None
     assert not list(problems(shared))
@@ -163,11 +163,11 @@ def test_a_client_is_told_with_all_that_it_has_asked() -> None:
 
 
 def test_other_records_have_no_row() -> None:
-    assert ROWS.of(Asker(), DamageRecord(1, "t", 0, 5, "why"), 20.0) is None
+    assert ROWS.make_row(Asker(), DamageRecord(1, "t", 0, 5, "why"), 20.0) is None
 
 
 def test_a_loss_stands_in_the_place_of_the_last_row_that_is_lost() -> None:
-    row = ROWS.lost(Loss("proxy-0", "full", 5, 9), 123, "cluster")
+    row = ROWS.make_lost_row(Loss("proxy-0", "full", 5, 9), 123, "cluster")
 
     assert not list(problems(row))
     assert (row["proxy_id"], row["seq"], row["at_us"]) == ("proxy-0", 9, 123)

@@ -4,7 +4,7 @@ import attrs
 import pytest
 
 from proxy.events import Record, SourceShare
-from proxy.telemetry import attributes as told
+from proxy.telemetry import attributes as semconv
 from proxy.telemetry.attributes import Type, Value
 from proxy.telemetry.producers import Producers
 from proxy.telemetry.spans import PendingSpans, Span, SpanSubject
@@ -20,7 +20,7 @@ def gathered(*records: tuple[Record, float]) -> PendingSpans:
 
 def span_of(*records: tuple[Record, float], about: SpanSubject = ABOUT) -> Span:
     *below, (last, _) = records
-    return gathered(*below).exchange(last, about)  # type: ignore[arg-type]
+    return gathered(*below).make_span(last, about)  # type: ignore[arg-type]
 
 
 def has_type(value: Value, of: Type) -> bool:
@@ -31,7 +31,7 @@ def has_type(value: Value, of: Type) -> bool:
 
 
 def all_spans(span: Span) -> list[Span]:
-    return [span, *(each for below in span.below for each in all_spans(below))]
+    return [span, *(each for below in span.children for each in all_spans(below))]
 
 
 def test_an_exchange_is_a_span_of_kafkas_poll() -> None:
@@ -60,27 +60,27 @@ def test_what_was_read_before_and_while_the_client_asked_is_below_with_its_own_t
         (exchange(100.0, 100.4), 100.4),
     )
 
-    first, second = span.below
-    assert (first.start_s, first.end_s, first.attributes[told.AHEAD]) == (90.0, 99.0, True)
-    assert (second.start_s, second.end_s, second.attributes[told.AHEAD]) == (100.1, 100.4, False)
-    assert second.attributes[told.ROUTE] == "selected"
-    assert second.attributes[told.RACK] == "b"
-    assert second.attributes[told.SERVER_ADDRESS] == "kafka-2"
-    assert second.error == second.attributes[told.ERROR_TYPE] == "REPLICA_NOT_AVAILABLE"
-    assert span.attributes[told.READS] == 2
-    assert span.attributes[told.SESSION_HITS] == 1
-    assert span.attributes[told.WAITED_NODE] == 2
+    first, second = span.children
+    assert (first.start_s, first.end_s, first.attributes[semconv.AHEAD]) == (90.0, 99.0, True)
+    assert (second.start_s, second.end_s, second.attributes[semconv.AHEAD]) == (100.1, 100.4, False)
+    assert second.attributes[semconv.ROUTE] == "selected"
+    assert second.attributes[semconv.RACK] == "b"
+    assert second.attributes[semconv.SERVER_ADDRESS] == "kafka-2"
+    assert second.error == second.attributes[semconv.ERROR_TYPE] == "REPLICA_NOT_AVAILABLE"
+    assert span.attributes[semconv.READS] == 2
+    assert span.attributes[semconv.SESSION_HITS] == 1
+    assert span.attributes[semconv.WAITED_NODE] == 2
 
 
 def test_what_is_read_while_an_answer_is_written_belongs_to_the_next_one() -> None:
     it = gathered((fetch(100.0, 100.2), 100.2), (fetch(100.2, 101.5), 101.5))
     written = exchange(100.0, 102.0, waited_us=(("broker", 200_000), ("convert", 300_000), ("write", 1_500_000)))
 
-    first = it.exchange(written, ABOUT)
-    second = it.exchange(exchange(102.1, 102.2), ABOUT)
+    first = it.make_span(written, ABOUT)
+    second = it.make_span(exchange(102.1, 102.2), ABOUT)
 
-    assert [each.end_s for each in first.below] == [100.2]
-    assert [each.end_s for each in second.below] == [101.5]
+    assert [each.end_s for each in first.children] == [100.2]
+    assert [each.end_s for each in second.children] == [101.5]
     assert not it
 
 
@@ -88,22 +88,22 @@ def test_a_conversion_belongs_to_the_answer_that_it_was_written_into() -> None:
     it = gathered((conversion(), 101.9))
     written = exchange(100.0, 102.0, waited_us=(("write", 2_000_000),), converted=conversion())
 
-    span = it.exchange(written, ABOUT)
+    span = it.make_span(written, ABOUT)
 
-    (below,) = span.below
+    (below,) = span.children
     assert (below.name, below.end_s) == ("convert", 101.9)
     assert below.start_s == pytest.approx(101.898)
-    assert below.attributes[told.CONVERTED] == span.attributes[told.CONVERTED] == 10
+    assert below.attributes[semconv.CONVERTED] == span.attributes[semconv.CONVERTED] == 10
 
 
 def test_a_reset_tells_why_and_since_when_the_session_was_there() -> None:
     span = span_of((reset(), 99.5), (reset(event="created", reason=""), 99.6), (exchange(100.0, 101.0), 101.0))
 
-    (below,) = span.below
+    (below,) = span.children
     assert (below.name, below.start_s, below.end_s) == ("reset", 99.0, 99.5)
-    assert below.error == below.attributes[told.SESSION_REASON] == "evicted"
-    assert below.attributes[told.SESSION_AGE] == 59_500_000
-    assert span.attributes[told.SESSION_RESETS] == 1
+    assert below.error == below.attributes[semconv.SESSION_REASON] == "evicted"
+    assert below.attributes[semconv.SESSION_AGE] == 59_500_000
+    assert span.attributes[semconv.SESSION_RESETS] == 1
 
 
 def test_bytes_are_told_by_broker_and_rack() -> None:
@@ -117,19 +117,19 @@ def test_bytes_are_told_by_broker_and_rack() -> None:
     span = span_of((exchange(100.0, 101.0, sources=sources), 101.0))
 
     assert span.name == "poll"
-    assert span.attributes[told.SOURCE_NODES] == (2, 1, 3)
-    assert span.attributes[told.SOURCE_RACKS] == ("b", "a", "")
-    assert span.attributes[told.SOURCE_SIZES] == (550, 100, 7)
-    assert span.attributes[told.SOURCE_WANTED] == (7, 2, 1)
-    assert span.attributes[told.SOURCE_FOLLOWED] == (3, 0, 0)
-    assert span.attributes[told.OTHER_RACK_BYTES] == 550
+    assert span.attributes[semconv.SOURCE_NODES] == (2, 1, 3)
+    assert span.attributes[semconv.SOURCE_RACKS] == ("b", "a", "")
+    assert span.attributes[semconv.SOURCE_SIZES] == (550, 100, 7)
+    assert span.attributes[semconv.SOURCE_WANTED] == (7, 2, 1)
+    assert span.attributes[semconv.SOURCE_FOLLOWED] == (3, 0, 0)
+    assert span.attributes[semconv.OTHER_RACK_BYTES] == 550
 
 
 def test_no_bytes_are_from_another_rack_where_our_own_is_not_known() -> None:
     span = span_of((exchange(100.0, 101.0), 101.0), about=attrs.evolve(ABOUT, rack=""))
 
-    assert told.OTHER_RACK_BYTES not in span.attributes
-    assert told.OWN_RACK not in span.attributes
+    assert semconv.OTHER_RACK_BYTES not in span.attributes
+    assert semconv.OWN_RACK not in span.attributes
 
 
 def test_waits_and_errors_are_told_by_name() -> None:
@@ -139,19 +139,19 @@ def test_waits_and_errors_are_told_by_name() -> None:
 
     waits = {each.name: value for each, value in span.attributes.items() if ".waited." in each.name}
     assert waits == {f"sidefetch.waited.{cause}": us for cause, us in waited}
-    assert span.error == span.attributes[told.ERROR_TYPE] == "OFFSET_OUT_OF_RANGE"
-    assert span.attributes[told.ERRORS] == ("OFFSET_OUT_OF_RANGE", "1234")
-    assert span.attributes[told.ERROR_COUNTS] == (2, 1)
+    assert span.error == span.attributes[semconv.ERROR_TYPE] == "OFFSET_OUT_OF_RANGE"
+    assert span.attributes[semconv.ERRORS] == ("OFFSET_OUT_OF_RANGE", "1234")
+    assert span.attributes[semconv.ERROR_COUNTS] == (2, 1)
 
 
 def test_what_nobody_asks_for_is_bounded_and_what_is_left_out_is_told() -> None:
     it = gathered(*((fetch(at, at + 0.5), at + 0.5) for at in range(200)))
 
-    span = it.exchange(exchange(200.0, 201.0), ABOUT)
+    span = it.make_span(exchange(200.0, 201.0), ABOUT)
 
-    assert len(span.below) == 128
-    assert span.below[-1].end_s == 199.5
-    assert span.attributes[told.LEFT_OUT] == 72
+    assert len(span.children) == 128
+    assert span.children[-1].end_s == 199.5
+    assert span.attributes[semconv.LEFT_OUT] == 72
 
 
 def test_what_an_exchange_is_about_that_is_not_wanted_is_in_no_other_span() -> None:
@@ -159,26 +159,26 @@ def test_what_an_exchange_is_about_that_is_not_wanted_is_in_no_other_span() -> N
 
     it.drop(exchange(99.0, 100.0))
 
-    assert [each.end_s for each in it.exchange(exchange(106.0, 107.0), ABOUT).below] == [105.0]
+    assert [each.end_s for each in it.make_span(exchange(106.0, 107.0), ABOUT).children] == [105.0]
 
 
 def test_what_no_exchange_came_for_is_a_span_of_its_own() -> None:
     it = gathered((fetch(99.0, 100.0), 100.0), (reset(), 100.1))
 
-    span = it.unclaimed(ABOUT, 101.0)
+    span = it.make_unclaimed_span(ABOUT, 101.0)
 
     assert (span.name, span.start_s, span.end_s) == ("unclaimed", 99.0, 101.0)
-    assert [each.name for each in span.below] == ["fetch t", "reset"]
+    assert [each.name for each in span.children] == ["fetch t", "reset"]
     assert not it
 
 
 def test_every_attribute_is_declared_for_its_span_and_has_its_type() -> None:
     producers = Producers()
     it = gathered((fetch(99.0, 100.0, throttle_ms=5, error=70), 100.0), (reset(), 100.0), (conversion(), 100.0))
-    told_of = exchange(99.0, 101.0, errors=((1, 2),), converted=conversion())
-    spans = all_spans(it.exchange(told_of, ABOUT, producers))
+    client_fetch = exchange(99.0, 101.0, errors=((1, 2),), converted=conversion())
+    spans = all_spans(it.make_span(client_fetch, ABOUT, producers))
     it.add(fetch(1.0, 2.0), 2.0)
-    spans += all_spans(it.unclaimed(ABOUT, 3.0))
+    spans += all_spans(it.make_unclaimed_span(ABOUT, 3.0))
 
     for span in spans:
         for attribute, value in span.attributes.items():
@@ -189,13 +189,16 @@ def test_every_attribute_is_declared_for_its_span_and_has_its_type() -> None:
 def test_every_attribute_that_is_declared_is_told_somewhere() -> None:
     it = gathered((fetch(99.0, 100.0, error=70), 100.0), (reset(), 100.0), (conversion(), 100.0))
     waited = tuple((cause, 1) for cause in ("poll", "broker", "budget", "convert", "throttle", "write"))
-    told_of = exchange(99.0, 101.0, errors=((1, 2),), converted=conversion(), waited_us=waited)
+    client_fetch = exchange(99.0, 101.0, errors=((1, 2),), converted=conversion(), waited_us=waited)
 
-    spans = all_spans(it.exchange(told_of, ABOUT, Producers()))
+    spans = all_spans(it.make_span(client_fetch, ABOUT, Producers()))
 
     seen = {(attribute.name, span.type.name) for span in spans for attribute in span.attributes}
     declared = {
-        (each.name, span.name) for each in told.ATTRIBUTES for span in each.spans if span is not told.UNCLAIMED
+        (each.name, span.name)
+        for each in semconv.ATTRIBUTES
+        for span in each.spans
+        if span is not semconv.UNCLAIMED
     }
     assert seen == declared
 
@@ -205,6 +208,6 @@ def test_a_broker_that_is_not_known_any_more_is_told_by_its_id() -> None:
 
     span = span_of((exchange(100.0, 101.0), 101.0), about=about)
 
-    assert span.attributes[told.NODE] == 1
-    assert told.SERVER_ADDRESS not in span.attributes
-    assert (span.attributes[told.CLIENT_ADDRESS], span.attributes[told.CLIENT_PORT]) == ("::1", 5)
+    assert span.attributes[semconv.NODE] == 1
+    assert semconv.SERVER_ADDRESS not in span.attributes
+    assert (span.attributes[semconv.CLIENT_ADDRESS], span.attributes[semconv.CLIENT_PORT]) == ("::1", 5)

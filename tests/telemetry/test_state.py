@@ -44,12 +44,12 @@ def test_connections_of_one_client_are_one_client_until_the_last_has_gone() -> N
         state.observe(link, exchange(), NOW_US)
 
     assert [len(each.readers) for each in state.clients.values()] == [2, 1]
-    state.left(links[0])
+    state.remove(links[0])
     assert len(state.clients) == 2
-    state.left(links[1])
+    state.remove(links[1])
     assert list(state.clients) == [ClientKey("reader", "10.0.0.2")]
-    state.left(links[2])
-    state.left(links[2])
+    state.remove(links[2])
+    state.remove(links[2])
     assert not state.clients
     assert not state._keys
 
@@ -102,7 +102,7 @@ def test_a_session_with_a_broker_lives_until_it_ends_or_its_connection_does() ->
     assert [each.session_id for each in state.sessions()] == [8]
     assert state.session_events["upstream", "reset", "fetch_session_id_not_found"] == 1
     assert state.total.resets == 1
-    state.left(link)
+    state.remove(link)
     assert not state.sessions()
 
 
@@ -247,5 +247,5 @@ def test_fetches_and_sessions_of_a_shared_cache_count_once_and_for_no_client() -
     ]
     assert (state.total.broker_fetches, state.total.record_bytes, state.total.crossed_bytes) == (1, 1400, 1400)
     assert [each.partitions for each in state.sessions()] == [12]
-    state.left(cache)
+    state.remove(cache)
     assert state.sessions() == []

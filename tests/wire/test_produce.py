@@ -7,7 +7,7 @@ import pytest
 from kio.index import load_request_schema
 from kio.static.primitive import i16
 
-from proxy.demo.batches import DemoRecord, records_of, split_batches
+from proxy.demo.batches import DemoRecord, decode_records, split_batches
 from proxy.errors import MalformedFrame
 from proxy.wire import messages
 from proxy.wire.headers import read_request_header
@@ -51,6 +51,6 @@ def test_records_to_be_produced_are_what_brokers_read(values: list[bytes]) -> No
     (stored,) = split_batches(batch)
 
     assert (stored.last_offset, stored.max_timestamp_ms, stored.producer_id) == (len(values) - 1, 1234, -1)
-    assert list(records_of([stored])) == [
+    assert list(decode_records([stored])) == [
         DemoRecord(value, b"key", timestamp_ms=1234, offset=offset) for offset, value in enumerate(values)
     ]

@@ -108,14 +108,14 @@ def anomalies(
     is_past = F.col("end") - F.col("hour") > judged_hours
     judged = _judged(values.withColumn("past_value", F.when(is_past, F.col("value"))), least_weeks)
     odd = judged.where(~is_past & (F.abs("z") >= threshold))
-    told = _runs(odd).select(
+    described = _runs(odd).select(
         *(*_CLIENT, "metric", "hours"),
         F.timestamp_micros(F.col("since") * HOUR_US).alias("since"),
         F.timestamp_micros(F.col("hour") * HOUR_US).alias("hour"),
         *("value", "usual", "spread", "z", "past", "past_hours"),
         _explanation(threshold).alias("explanation"),
     )
-    return finish_columns(told.orderBy(F.desc(F.abs("z"))), RESULT)
+    return finish_columns(described.orderBy(F.desc(F.abs("z"))), RESULT)
 
 
 def _runs(odd: DataFrame) -> DataFrame:
@@ -175,15 +175,18 @@ def _without_gaps(hourly: DataFrame, ends: DataFrame, hours: int) -> DataFrame:
     since = F.greatest(F.col("hour"), F.col("end") - hours)
     gaps = over.withColumn("until", F.coalesce(following, F.col("end"))).where(F.col("until") > since)
     every = gaps.withColumn("each", F.explode(F.sequence(since, F.col("until") - 1)))
-    told = F.col("each") == F.col("hour")
+    is_own_hour = F.col("each") == F.col("hour")
     return every.select(
-        *_CLIENT, "end", F.col("each").alias("hour"), *(F.when(told, F.col(name)).alias(name) for name in METRICS)
+        *_CLIENT,
+        "end",
+        F.col("each").alias("hour"),
+        *(F.when(is_own_hour, F.col(name)).alias(name) for name in METRICS),
     )
 
 
 def _values(hours: DataFrame) -> DataFrame:
     """Return a row for each client, hour and metric, without those that have no value."""
-    told = [
+    metrics = [
         F.struct(
             F.lit(name).alias("metric"),
             F.coalesce(name, F.lit(metric.of_silence)).cast("double").alias("value"),
@@ -192,7 +195,7 @@ def _values(hours: DataFrame) -> DataFrame:
         )
         for name, metric in METRICS.items()
     ]
-    values = hours.select(*_CLIENT, "hour", "end", F.inline(F.array(*told)))
+    values = hours.select(*_CLIENT, "hour", "end", F.inline(F.array(*metrics)))
     return values.where(F.col("value").isNotNull())
 
 
@@ -207,10 +210,10 @@ def _judged(values: DataFrame, least_weeks: int) -> DataFrame:
             "past": F.when(has_weeks, "same hour of the week").otherwise("all hours"),
             "past_hours": F.when(has_weeks, F.col("week_hours")).otherwise(F.col("all_hours")),
             "usual": F.when(has_weeks, F.col("week_usual")).otherwise(F.col("all_usual")),
-            "told_spread": F.when(has_weeks, F.col("week_spread")).otherwise(F.col("all_spread")),
+            "usual_spread": F.when(has_weeks, F.col("week_spread")).otherwise(F.col("all_spread")),
         }
     )
-    spread = F.greatest(F.col("told_spread"), F.col("usual") * _TENTH, F.col("floor"))
+    spread = F.greatest(F.col("usual_spread"), F.col("usual") * _TENTH, F.col("floor"))
     return (
         chosen.where(has_weeks | (F.col("all_hours") >= LEAST_HOURS))
         .withColumn("spread", spread)

@@ -42,14 +42,14 @@ def coverage(ledger: LedgerFrames) -> DataFrame:
     nothing = F.lit(0).cast("long")
     columns = ("cluster_id", "proxy_id", "seq")
     counted = (ledger.exchange, ledger.fetch)
-    told = [rows.select(*columns, "weight", F.lit(1).alias("rows")) for rows in counted]
-    told += [rows.select(*columns, F.lit(1).alias("rows")) for rows in (ledger.session, ledger.client)]
-    told.append(ledger.lost.select(*columns, "seq_first", F.col("count").alias("lost_rows")))
+    counts = [rows.select(*columns, "weight", F.lit(1).alias("rows")) for rows in counted]
+    counts += [rows.select(*columns, F.lit(1).alias("rows")) for rows in (ledger.session, ledger.client)]
+    counts.append(ledger.lost.select(*columns, "seq_first", F.col("count").alias("lost_rows")))
     weights = (F.min("least_weight").alias("least_weight"), F.max("most_weight").alias("most_weight"))
     # A process has one cluster, but may not know its id at first. Group by both first: that is a hash
     # aggregation, while max() of strings sorts its rows.
     proxies = (
-        union_rows(told)
+        union_rows(counts)
         .withColumns({"least_weight": F.col("weight"), "most_weight": F.col("weight")})
         .groupBy("proxy_id", "cluster_id")
         .agg(
@@ -63,14 +63,14 @@ def coverage(ledger: LedgerFrames) -> DataFrame:
         .agg(
             F.max("cluster_id").alias("cluster_id"),
             F.coalesce(F.sum("rows"), nothing).alias("rows"),
-            F.coalesce(F.sum("lost_rows"), nothing).alias("told"),
+            F.coalesce(F.sum("lost_rows"), nothing).alias("reported_rows"),
             (F.max("last") - F.min("first") + 1).alias("numbers"),
             *weights,
         )
     )
     absent = F.col("numbers") - F.col("rows")
     clusters = (
-        proxies.withColumn("lost_rows", F.least("told", absent))
+        proxies.withColumn("lost_rows", F.least("reported_rows", absent))
         .groupBy("cluster_id")
         .agg(
             F.count("*").alias("proxies"),

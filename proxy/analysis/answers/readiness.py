@@ -21,7 +21,7 @@ from pyspark.sql.types import BooleanType, LongType, StringType, StructType
 
 from proxy.analysis.answers.parts import CONNECTION, finish_columns, total
 from proxy.analysis.frames import LedgerFrames
-from proxy.convert.versions.table import LIFTS
+from proxy.convert.versions.table import UPGRADES
 
 __all__ = ["RESULT", "SERVED_FROM", "readiness"]
 
@@ -47,7 +47,7 @@ client and the responses to its fetches, by which clients are ranked. ``upgraded
 sent to brokers; equal to ``version`` if it did not upgrade the requests. ``why``: null if the version does not
 break."""
 
-_DROPPED: Final = tuple(lift for lift in LIFTS.values() if lift.api != "JoinGroup")
+_DROPPED: Final = tuple(lift for lift in UPGRADES.values() if lift.api != "JoinGroup")
 SERVED_FROM: Final[Mapping[int, int]] = {
     lift.key: lift.version + 1 for lift in sorted(_DROPPED, key=lambda lift: lift.version)
 }

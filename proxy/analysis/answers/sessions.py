@@ -103,8 +103,8 @@ def sessions(
         F.count_if(is_short).alias("short_lives"),
     )
     parts = [counted, _reasons(events, keys), _fetches(ledger, keys)]
-    told = sorted({name for part in parts for name in part.columns} - set(keys))
-    all_of_it = union_rows(parts).groupBy(*keys).agg(*(F.any_value(name, True).alias(name) for name in told))
+    names = sorted({name for part in parts for name in part.columns} - set(keys))
+    all_of_it = union_rows(parts).groupBy(*keys).agg(*(F.any_value(name, True).alias(name) for name in names))
     is_thrashing = (F.col("created") >= many) & (F.coalesce("median_life_s", F.lit(EVICTION_S)) < EVICTION_S)
     rated = all_of_it.withColumn("hit_ratio", ratio("incremental_fetches", "fetches")).withColumn(
         "is_thrashing", F.coalesce(is_thrashing, F.lit(False))
@@ -141,9 +141,9 @@ def events_by_client(ledger: LedgerFrames) -> DataFrame:
 
 def _with_lives(events: DataFrame) -> DataFrame:
     """Return *events* with ``life_s``: the lifetime of the session in seconds for events that end it, else null."""
-    told = F.max(F.when(F.col("event") == "created", F.col("at_us"))).over(Window.partitionBy(*_SESSION))
+    created_us = F.max(F.when(F.col("event") == "created", F.col("at_us"))).over(Window.partitionBy(*_SESSION))
     is_end = F.col("event").isin(*_ENDS) & (F.col("session_id") != 0)
-    life_us = F.col("at_us") - F.coalesce("created_us", told)
+    life_us = F.col("at_us") - F.coalesce("created_us", created_us)
     return events.withColumn("life_s", F.when(is_end, life_us / _SECOND_US))
 
 
@@ -163,8 +163,8 @@ def _fetches(ledger: LedgerFrames, by: Collection[str]) -> DataFrame:
     clientside = ledger.exchange.withColumns({"side": F.lit("client"), "is_incremental": in_clients})
     clientside = clientside.withColumnsRenamed({"exchanges": "fetches", "node_id": "node"})
     if "client_id" in by:
-        told = [name for name in by if name != "client_id"]
-        of_clients = _summed(upstream, [*told, *CONNECTION]).join(
+        columns = [name for name in by if name != "client_id"]
+        of_clients = _summed(upstream, [*columns, *CONNECTION]).join(
             clients_of(ledger), on=list(CONNECTION), how="left"
         )
     else:

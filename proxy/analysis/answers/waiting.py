@@ -9,7 +9,7 @@ unbiased; otherwise processes with a higher rate count for more. Percentiles are
 Beyond that their rank is within 0.04 % of the requested one, with 99 % confidence: p99.9 is between p99.86 and
 p99.94.
 
-``merged`` merges the sketches of days, clusters or streams; percentiles themselves cannot be merged.
+``merge_waits`` merges the sketches of days, clusters or streams; percentiles themselves cannot be merged.
 Source: Apache DataSketches, KllHelper.getNormalizedRankError.
 """
 
@@ -33,7 +33,7 @@ from proxy.analysis.days import day_of
 from proxy.analysis.frames import LedgerFrames
 from proxy.events import Cause
 
-__all__ = ["CAUSES", "RESULT", "SKETCH_K", "Dimension", "merged", "waiting"]
+__all__ = ["CAUSES", "RESULT", "SKETCH_K", "Dimension", "merge_waits", "waiting"]
 
 Dimension = Literal["day", "cluster_id", "client_id"]
 
@@ -101,7 +101,7 @@ def waiting(
     return _read(sketched)
 
 
-def merged(waits: DataFrame, by: Collection[Dimension] = ()) -> DataFrame:
+def merge_waits(waits: DataFrame, by: Collection[Dimension] = ()) -> DataFrame:
     """Merge result rows of ``waiting``, such as those of several days, and compute percentiles of the union.
 
     The result has the same columns, with one row for each combination of the dimensions in *by*, the cause and

@@ -92,8 +92,8 @@ class Prices:
             self.out_per_gb + self.in_per_gb
         )
         if self.of_pairs:
-            told = ((F.lit(_APART.join(pair)), F.lit(float(each))) for pair, each in self.of_pairs.items())
-            pairs = F.create_map(*chain.from_iterable(told))
+            entries = ((F.lit(_APART.join(pair)), F.lit(float(each))) for pair, each in self.of_pairs.items())
+            pairs = F.create_map(*chain.from_iterable(entries))
             price = F.coalesce(F.try_element_at(pairs, F.concat_ws(_APART, one, other)), price)
         return price / self.gb_bytes
 

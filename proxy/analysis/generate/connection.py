@@ -25,7 +25,7 @@ _RUN_US: Final = 60_000_000
 """Maximum duration of a folded run of client fetches without records."""
 _HELD: Final = 0.2
 """Share of the fetches with records for which Sidefetch has buffered the records before the client asks."""
-_TOLD_US: Final = 300_000_000
+_REPORT_US: Final = 300_000_000
 """Interval between the client rows of a connection."""
 _HOUR_US: Final = 3_600_000_000
 _EVERY_US: Final = {METADATA: 300_000_000, OFFSET_COMMIT: 5_000_000, HEARTBEAT: 3_000_000}
@@ -102,9 +102,9 @@ class GeneratedConnection:
     """Start of the connection, in microseconds since 1970."""
     _polls: int = 0
     _session_id: int = 0
-    _told_us: int = attrs.field(default=attrs.Factory(lambda self: self.start_us, takes_self=True))
+    _reported_us: int = attrs.field(default=attrs.Factory(lambda self: self.start_us, takes_self=True))
     """The time of the last client row."""
-    _told: dict[int, list[int]] = attrs.field(factory=lambda: defaultdict(lambda: [0, 0]))
+    _requests: dict[int, list[int]] = attrs.field(factory=lambda: defaultdict(lambda: [0, 0]))
     """Numbers of requests and bytes since the connection began, by API key."""
 
     def rows(self, end_us: int, *, is_closed: bool) -> Iterator[Row]:
@@ -124,12 +124,12 @@ class GeneratedConnection:
         while now_us < end_us:
             # At least 15 ms, so that fetchers complete their fetches; at most 15 minutes, because the rate changes.
             gap_us = 15_000 + int(self.rng.expovariate(max(self.reading.hourly(now_us), 1e-3)) * _HOUR_US)
-            next_us = min(now_us + gap_us, now_us + _HOUR_US // 4, self._told_us + _TOLD_US, end_us)
+            next_us = min(now_us + gap_us, now_us + _HOUR_US // 4, self._reported_us + _REPORT_US, end_us)
             rows = [row for fetcher in fetchers.values() for row in fetcher.wait(next_us)]
             rows += self._idle(now_us, next_us)
             if next_us == now_us + gap_us:
                 rows += self._news(fetchers, next_us)
-            if next_us >= self._told_us + _TOLD_US or (next_us == end_us and is_closed):
+            if next_us >= self._reported_us + _REPORT_US or (next_us == end_us and is_closed):
                 rows.append(self._client(next_us))
             now_us = next_us
             rows.sort(key=lambda row: int(row["at_us"]))
@@ -152,7 +152,7 @@ class GeneratedConnection:
 
     def _begin(self) -> Iterator[Row]:
         for key in self.reading.kind.apis:
-            self._used(key, 1, _HEAD_BYTES)
+            self._count_requests(key, 1, _HEAD_BYTES)
         if self.reading.kind.has_sessions:
             self._session_id = self.rng.randint(1, 2**31 - 8)
             yield from self._client_session("created", self.start_us)
@@ -204,7 +204,7 @@ class GeneratedConnection:
         request_bytes = exchanges * _HEAD_BYTES + named * stride
         response_bytes = exchanges * _HEAD_BYTES + answered * RESPONSE_BYTES[version] + delivered
         self._polls += exchanges
-        self._used(FETCH, exchanges, request_bytes)
+        self._count_requests(FETCH, exchanges, request_bytes)
         return {
             **self.common,
             **self.reading.client,
@@ -253,17 +253,17 @@ class GeneratedConnection:
             "converted_to": to,
         }
 
-    def _used(self, key: int, requests: int, request_bytes: int) -> None:
-        told = self._told[key]
-        told[0] += requests
-        told[1] += request_bytes
+    def _count_requests(self, key: int, requests: int, request_bytes: int) -> None:
+        counts = self._requests[key]
+        counts[0] += requests
+        counts[1] += request_bytes
 
     def _client(self, at_us: int) -> Row:
         """Return a client row, after adding the client's other requests at their usual rates."""
-        since_us, self._told_us = at_us - self._told_us, at_us
+        since_us, self._reported_us = at_us - self._reported_us, at_us
         for key, every_us in _EVERY_US.items():
             if key in self.reading.kind.apis:
-                self._used(key, since_us // every_us, since_us // every_us * 2 * _HEAD_BYTES)
+                self._count_requests(key, since_us // every_us, since_us // every_us * 2 * _HEAD_BYTES)
         return {
             **self.common,
             **self.reading.client,
@@ -278,7 +278,7 @@ class GeneratedConnection:
                     "requests": requests,
                     "bytes": request_bytes,
                 }
-                for key, (requests, request_bytes) in sorted(self._told.items())
+                for key, (requests, request_bytes) in sorted(self._requests.items())
             ],
         }
 

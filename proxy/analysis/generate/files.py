@@ -8,7 +8,7 @@ from typing import Final
 
 from proxy.telemetry.ledger import Row
 
-__all__ = ["encoded", "write_files"]
+__all__ = ["encode_row", "write_files"]
 
 _AGE_US: Final = 3_600_000_000
 """Time span of a file. A sidecar uses five minutes by default; an hour makes fewer files, and nobody waits for
@@ -16,7 +16,7 @@ them."""
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
-def encoded(row: Row) -> str:
+def encode_row(row: Row) -> str:
     """Return a ledger row as one line of compact JSON, without the line end."""
     return _encode(row)
 
@@ -39,7 +39,7 @@ def write_files(folder: Path, rows: Iterable[Row]) -> int:
         if not lines:
             until_us = row["at_us"] + _AGE_US
         proxy_id, following = row["proxy_id"], row["seq"] + 1
-        lines.append(encoded(row))
+        lines.append(encode_row(row))
         count += 1
     if lines:
         _write(folder, proxy_id, first, following, lines)

@@ -17,7 +17,7 @@ from proxy.analysis.generate.sidecar import sidecar_rows
 from proxy.analysis.schemas import SCHEMAS
 from proxy.telemetry.ledger import RECORDS, Row
 
-__all__ = ["generate", "tiled"]
+__all__ = ["generate", "repeat_ledger"]
 
 _BATCH_ROWS = 10_000
 _DAY_US = 86_400_000_000
@@ -48,7 +48,7 @@ def generate(spark: SparkSession, mix: FleetMix, seed: int, sidecars: int, hours
     return LedgerFrames(**{record: frame(record) for record in RECORDS})
 
 
-def tiled(ledger: LedgerFrames, copies: int, days: int = 1) -> LedgerFrames:
+def repeat_ledger(ledger: LedgerFrames, copies: int, days: int = 1) -> LedgerFrames:
     """Return a larger ledger: *copies* copies of each row of *ledger*, as if of other sidecars.
 
     Each copy has ``proxy_id`` values of its own. The copies start on *days* consecutive days in turn: of 14 copies

@@ -108,5 +108,5 @@ def _numbered(mix: FleetMix, rng: Random, rows: Iterable[Row], common: Mapping[s
             if rng.random() < mix.duplicates:
                 yield row
         elif last == seq:
-            told = {"record": "lost", "at_us": row["at_us"], "first_at_us": row["at_us"], "reason": "full"}
-            yield {**common, **told, "seq": seq, "count": seq - first + 1, "seq_first": first, "seq_last": seq}
+            loss = {"record": "lost", "at_us": row["at_us"], "first_at_us": row["at_us"], "reason": "full"}
+            yield {**common, **loss, "seq": seq, "count": seq - first + 1, "seq_first": first, "seq_last": seq}

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Final
 
 from proxy.analysis.report.model import Figure, Recommendation
-from proxy.analysis.report.ranking import named, share
+from proxy.analysis.report.ranking import display_name, share
 from proxy.analysis.report.results import QueryResults
 from proxy.analysis.report.words import in_words, plural
 
@@ -31,15 +31,16 @@ def advice(found: QueryResults) -> tuple[Recommendation, ...]:
     Each rule looks for one problem in the results: clients that break on Kafka 4, traffic across racks, and others.
     Their order gives the importance. The result is empty if no rule finds a problem.
     """
-    told = (each for rule in _RULES for each in islice(rule(found), _MOST_OF_A_RULE))
-    return tuple(islice(told, MOST))
+    recommendations = (each for rule in _RULES for each in islice(rule(found), _MOST_OF_A_RULE))
+    return tuple(islice(recommendations, MOST))
 
 
 def _upgrades(found: QueryResults) -> Iterator[Recommendation]:
     breaking_bytes = found.readiness.breaking_bytes
     for row in found.readiness.breaking.rows:
         yield Recommendation(
-            f"Upgrade {named(row['client_id'])} before the brokers go to Kafka 4, or keep it behind Sidefetch",
+            f"Upgrade {display_name(row['client_id'])} before the brokers go to Kafka 4, or keep it behind"
+            " Sidefetch",
             f"It asks for {', '.join(row['versions'])}, which Kafka 4 does not serve"
             + (f" ({row['software']})." if row["software"] else "."),
             Figure("of the traffic that breaks", share(row["bytes"], breaking_bytes), "share"),
@@ -86,7 +87,7 @@ def _conversions(found: QueryResults) -> Iterator[Recommendation]:
         cpu_s = found.about.a_month(row["cpu_s"])
         if cpu_s >= _LEAST_CPU_S_A_MONTH:
             yield Recommendation(
-                f"Upgrade {named(row['client_id'])}: all that it reads is converted",
+                f"Upgrade {display_name(row['client_id'])}: all that it reads is converted",
                 f"It reads records of format v{row['converted_to']}"
                 + (f" with {row['software']}." if row["software"] else "."),
                 Figure("of CPU a month", cpu_s * 1_000_000, "us"),
@@ -114,7 +115,7 @@ def _slots(found: QueryResults) -> Iterator[Recommendation]:
 def _thrashing(found: QueryResults) -> Iterator[Recommendation]:
     for row in found.sessions.thrashing.rows:
         yield Recommendation(
-            f"Look at why {named(row['client_id'])} connects so often",
+            f"Look at why {display_name(row['client_id'])} connects so often",
             "Its sessions are many and short, and each keeps a slot from others for two minutes.",
             Figure("sessions a day that are none", row["short_lives"] / found.about.days, "count"),
             f"{in_words(row['short_lives'], 'count')} of {plural(row['created'], 'session')} lived for less than"
@@ -147,7 +148,7 @@ def _delays(found: QueryResults) -> Iterator[Recommendation]:
 def _anomalies(found: QueryResults) -> Iterator[Recommendation]:
     for row in found.anomalies.runs.rows:
         yield Recommendation(
-            f"Ask what has happened to {named(row['client_id'])}",
+            f"Ask what has happened to {display_name(row['client_id'])}",
             str(row["explanation"]),
             Figure("spreads from its usual", abs(row["z"]), "ratio"),
             f"Held against {plural(row['past_hours'], 'hour')} of its own past ({row['past']}).",

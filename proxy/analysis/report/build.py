@@ -40,14 +40,14 @@ def query_results(rows: IngestResult, prices: Prices) -> QueryResults:
     kept = {name: frame.persist() for name, frame in attrs.asdict(rows.ledger, recurse=False).items()}
     ledger = attrs.evolve(rows.ledger, **kept)
     asks: dict[str, Callable[[], Any]] = {
-        "read": partial(read.asked, ledger, rows.bad),
-        "savings": partial(savings.asked, ledger),
-        "zones": partial(zones.asked, ledger, prices),
-        "readiness": partial(readiness.asked, ledger),
-        "conversion": partial(conversion.asked, ledger),
-        "sessions": partial(sessions.asked, ledger),
-        "waiting": partial(waiting.asked, ledger),
-        "anomalies": partial(anomalies.asked, ledger),
+        "read": partial(read.run_query, ledger, rows.bad),
+        "savings": partial(savings.run_query, ledger),
+        "zones": partial(zones.run_query, ledger, prices),
+        "readiness": partial(readiness.run_query, ledger),
+        "conversion": partial(conversion.run_query, ledger),
+        "sessions": partial(sessions.run_query, ledger),
+        "waiting": partial(waiting.run_query, ledger),
+        "anomalies": partial(anomalies.run_query, ledger),
     }
     try:
         # Spark deadlocks if threads fill cached frames that depend on each other, and one of them fails.

@@ -11,7 +11,7 @@ import vl_convert
 from proxy.analysis.report.model import Chart, Tone, Unit
 from proxy.analysis.report.words import in_words
 
-__all__ = ["NARROW_PX", "WIDE_PX", "drawn"]
+__all__ = ["NARROW_PX", "WIDE_PX", "draw_chart"]
 
 _Drawing = Any
 """An Altair chart; its methods do not declare their types."""
@@ -40,7 +40,7 @@ _VARIABLES: Final = {
 """The page's CSS variable for each colour; Vega has no variables."""
 
 
-def drawn(chart: Chart, width_px: int) -> str:
+def draw_chart(chart: Chart, width_px: int) -> str:
     """Draw *chart* with Vega and return it as an ``svg`` element, *width_px* pixels wide.
 
     Its colours are CSS variables of the page. It has no accessible name; the page adds the chart's description.
@@ -51,10 +51,10 @@ def drawn(chart: Chart, width_px: int) -> str:
     )
     axis = alt.AxisConfig(labelColor=_SOFT, labelFontSize=12, gridColor=_LINE, domain=False, ticks=False)
     spec = spec.configure(aria=False, background="#ffffff00", view=alt.ViewConfig(stroke=None), axis=axis)
-    return _in_the_pages_colours(vl_convert.vegalite_to_svg(spec.to_dict()))
+    return _apply_page_colours(vl_convert.vegalite_to_svg(spec.to_dict()))
 
 
-def _in_the_pages_colours(svg: str) -> str:
+def _apply_page_colours(svg: str) -> str:
     svg = re.sub(r"#[0-9a-f]{6}\b", lambda found: _VARIABLES.get(found[0], found[0]), svg)
     svg = re.sub(r' (?:role|aria-roledescription)="[^"]*"', "", svg)
     return svg.replace(' font-family="sans-serif"', "")
@@ -69,7 +69,7 @@ def _rows(chart: Chart) -> Iterator[dict[str, Any]]:
                 "series": series.name,
                 "place": place,
                 "value": value or 0,
-                "told": in_words(value, chart.unit),
+                "label_text": in_words(value, chart.unit),
             }
 
 
@@ -160,13 +160,15 @@ def _bars(chart: Chart, width_px: int) -> _Drawing:
             x=alt.X("value:Q", axis=None, scale=scale), y=labels, color=_colour(chart), order=alt.Order("place:O")
         )
     )
-    ends = [{"label": label, "value": value, "told": in_words(value, chart.unit)} for label, value in sums.items()]
-    told = (
+    ends = [
+        {"label": label, "value": value, "label_text": in_words(value, chart.unit)} for label, value in sums.items()
+    ]
+    label_text = (
         alt.Chart(alt.InlineData(values=ends))
         .mark_text(align="left", dx=6, fontSize=12, color=_SOFT)
-        .encode(x=alt.X("value:Q", scale=scale), y=labels, text="told:N")
+        .encode(x=alt.X("value:Q", scale=scale), y=labels, text="label_text:N")
     )
-    return alt.layer(bars, told).properties(height=_ROW_PX * max(1, len(chart.labels)))
+    return alt.layer(bars, label_text).properties(height=_ROW_PX * max(1, len(chart.labels)))
 
 
 def _matrix(chart: Chart, width_px: int) -> _Drawing:
@@ -192,8 +194,8 @@ def _matrix(chart: Chart, width_px: int) -> _Drawing:
     cells = base.mark_rect(cornerRadius=4, stroke=_CARD, strokeWidth=3).encode(
         fill=alt.Fill("colour:N", scale=None), fillOpacity=alt.FillOpacity("strength:Q", scale=None)
     )
-    told = base.mark_text(fontSize=12, fontWeight=600, color=_INK).encode(text="told:N")
-    return alt.layer(cells, told).properties(height=_CELL_PX * max(1, len(chart.series)))
+    label_text = base.mark_text(fontSize=12, fontWeight=600, color=_INK).encode(text="label_text:N")
+    return alt.layer(cells, label_text).properties(height=_CELL_PX * max(1, len(chart.series)))
 
 
 def _shared_start(names: Sequence[str]) -> int:

@@ -18,10 +18,10 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 def as_json(report: Report) -> str:
     """Return the whole report as JSON; each row of a table is an object with the columns' names as keys."""
 
-    told = attrs.asdict(report)
-    for section, as_told in zip(report.sections, told["sections"], strict=True):
-        as_told["tables"] = [_as_object(table) for table in section.tables]
-    return json.dumps(told, indent=2, ensure_ascii=False) + "\n"
+    content = attrs.asdict(report)
+    for section, section_content in zip(report.sections, content["sections"], strict=True):
+        section_content["tables"] = [_as_object(table) for table in section.tables]
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
 def as_csv(report: Report) -> dict[str, str]:

@@ -5,7 +5,7 @@ from html import escape
 from importlib.resources import files
 from typing import Final
 
-from proxy.analysis.report.charts import NARROW_PX, WIDE_PX, drawn
+from proxy.analysis.report.charts import NARROW_PX, WIDE_PX, draw_chart
 from proxy.analysis.report.model import (
     Chart,
     Figure,
@@ -19,7 +19,7 @@ from proxy.analysis.report.model import (
 )
 from proxy.analysis.report.words import in_words, plural
 
-__all__ = ["page"]
+__all__ = ["render_page"]
 
 _ICON: Final = (
     '<rect width="32" height="32" rx="8" fill="#0f766e"/>'
@@ -28,7 +28,7 @@ _ICON: Final = (
 _NUMBERS: Final = frozenset({"count", "bytes", "us", "usd", "share", "ratio"})
 
 
-def page(report: Report) -> str:
+def render_page(report: Report) -> str:
     """Return the report as a complete HTML document, with its styles and charts, and no script or external file."""
     css = (files("proxy.analysis.report") / "page.css").read_text(encoding="utf-8")
     icon = f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 32 32'>{_ICON}</svg>".replace('"', "'")
@@ -48,19 +48,19 @@ def _body(report: Report) -> Iterator[str]:
     yield '<a class="skip" href="#main">To the numbers</a>\n<div class="page">\n<header>\n'
     yield f'<svg viewBox="0 0 32 32" aria-hidden="true">{_ICON}</svg>\n<div class="name">'
     yield '<h1>Sidefetch <span class="pill">Fleet report</span></h1>\n<p class="about">'
-    yield "".join(f"<span>{escape(each)}</span>" for each in _about(report.about))
+    yield "".join(f"<span>{escape(each)}</span>" for each in _scope(report.about))
     yield '</p></div>\n</header>\n<nav aria-label="Answers"><ul>'
     yield '<li><a href="#next">What to do next</a></li>'
     yield "".join(f'<li><a href="#{each.name}">{escape(each.title)}</a></li>' for each in report.sections)
     yield '</ul></nav>\n<main id="main">\n'
     yield _tiles(report.figures)
-    yield _next(report.advice)
+    yield _recommendations(report.advice)
     yield from map(_section, report.sections)
     yield "</main>\n<footer>Times are UTC. A kB is 1,000 bytes. The same as numbers: --format json, --format csv."
     yield "</footer>\n</div>\n"
 
 
-def _about(about: ReportScope) -> Iterator[str]:
+def _scope(about: ReportScope) -> Iterator[str]:
     if about.from_us is not None:
         yield f"{in_words(about.from_us, 'at_us')} to {in_words(about.until_us, 'at_us')}"
     if about.cluster_count:
@@ -80,7 +80,7 @@ def _about(about: ReportScope) -> Iterator[str]:
 def _tiles(figures: Iterable[Figure]) -> str:
     tiles = "".join(
         f'<div class="tile"><dt>{escape(each.title)}</dt>'
-        f"<dd>{_number(each)}{_told('small', each.note)}</dd></div>\n"
+        f"<dd>{_number(each)}{_element('small', each.note)}</dd></div>\n"
         for each in figures
     )
     return f'<dl class="tiles">\n{tiles}</dl>\n' if tiles else ""
@@ -91,7 +91,7 @@ def _number(figure: Figure) -> str:
     return f"<b{value}>{escape(in_words(figure.value, figure.unit))}</b>"
 
 
-def _next(advice: Iterable[Recommendation]) -> str:
+def _recommendations(advice: Iterable[Recommendation]) -> str:
     items = "".join(
         f'<li><div><h3>{escape(each.title)}</h3><p class="why">{escape(each.why)}</p></div>'
         f'<p class="brings">{_number(each.brings)}<span>{escape(each.brings.title)}</span></p>'
@@ -99,13 +99,13 @@ def _next(advice: Iterable[Recommendation]) -> str:
         for each in advice
     )
     order = "What breaks comes first, then what costs money, then what makes clients wait."
-    told = (
+    content = (
         f'<p class="note">{order}</p>\n<ol class="advice">\n{items}</ol>\n'
         if items
         else '<p class="empty">Nothing: by these ledgers, all is as it should be.</p>\n'
     )
     title = '<h2 id="next-title">What to do next</h2>'
-    return f'<section id="next" aria-labelledby="next-title">\n{title}\n{told}</section>\n'
+    return f'<section id="next" aria-labelledby="next-title">\n{title}\n{content}</section>\n'
 
 
 def _section(section: ReportSection) -> str:
@@ -113,16 +113,16 @@ def _section(section: ReportSection) -> str:
     charts = "".join(map(_chart, section.charts))
     return (
         f'<section id="{section.name}" aria-labelledby="{title}">\n<h2 id="{title}">{escape(section.title)}</h2>\n'
-        + _told("p", section.answer, "answer")
+        + _element("p", section.answer, "answer")
         + _tiles(section.figures)
         + (f'<div class="charts">\n{charts}</div>\n' if charts else "")
         + "".join(map(_table, section.tables))
-        + _told("p", section.honest, "note honest")
+        + _element("p", section.honest, "note honest")
         + "</section>\n"
     )
 
 
-def _told(tag: str, text: str, name: str = "") -> str:
+def _element(tag: str, text: str, name: str = "") -> str:
     """Return an element with a text; nothing for an empty text."""
     opened = f'<{tag} class="{name}">' if name else f"<{tag}>"
     return f"{opened}{escape(text)}</{tag}>\n" if text else ""
@@ -132,7 +132,7 @@ def _chart(chart: Chart) -> str:
     legend = "".join(f'<li class="{each.tone}">{escape(each.name)}</li>' for each in chart.series)
     is_named = chart.kind != "matrix" and len(chart.series) > 1
     drawings = "".join(
-        f'<div class="{name}" role="img" aria-label="{escape(chart.told)}">{drawn(chart, width_px)}</div>'
+        f'<div class="{name}" role="img" aria-label="{escape(chart.told)}">{draw_chart(chart, width_px)}</div>'
         for name, width_px in (("wide", WIDE_PX), ("narrow", NARROW_PX))
     )
     return (
@@ -153,7 +153,7 @@ def _table(table: ReportTable) -> str:
     return (
         f'<div class="table"><table role="table" id="{table.name}">\n<caption>{escape(table.title)}</caption>\n'
         f'<thead role="rowgroup"><tr role="row">{heads}</tr></thead>\n'
-        f'<tbody role="rowgroup">\n{rows}</tbody></table>{_told("p", table.note, "note")}</div>\n'
+        f'<tbody role="rowgroup">\n{rows}</tbody></table>{_element("p", table.note, "note")}</div>\n'
     )
 
 
@@ -167,11 +167,11 @@ def _row(table: ReportTable, row: tuple[Value, ...]) -> str:
 
 
 def _cell(column: ReportColumn, value: Value, is_first: bool) -> str:
-    told = escape(in_words(value, column.unit))
+    text = escape(in_words(value, column.unit))
     if is_first:
-        return f'<th role="rowheader" scope="row"{_aligned(column)}>{told}</th>'
+        return f'<th role="rowheader" scope="row"{_aligned(column)}>{text}</th>'
     number = f' data-value="{value}"' if column.unit in _NUMBERS and value is not None else ""
-    return f'<td role="cell" data-head="{escape(column.title)}"{_aligned(column)}{number}><span>{told}</span></td>'
+    return f'<td role="cell" data-head="{escape(column.title)}"{_aligned(column)}{number}><span>{text}</span></td>'
 
 
 def _aligned(column: ReportColumn) -> str:

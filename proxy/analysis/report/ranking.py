@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from proxy.analysis.report.model import ReportColumn, ReportTable, Value
 from proxy.analysis.report.words import plural
 
-__all__ = ["MOST", "Ranking", "Row", "named", "rows_of", "share", "summed", "table_of", "the_first"]
+__all__ = ["MOST", "Ranking", "Row", "display_name", "rank_rows", "rows_of", "share", "sum_by", "table_of"]
 
 Row = Mapping[str, Any]
 """A result row, by column name."""
@@ -45,12 +45,12 @@ def rows_of(frame: DataFrame, most: int = 1000) -> list[Row]:
     return [row.asDict(recursive=True) for row in frame.limit(most).collect()]
 
 
-def summed(frame: DataFrame, by: Sequence[str], sums: Sequence[str]) -> DataFrame:
+def sum_by(frame: DataFrame, by: Sequence[str], sums: Sequence[str]) -> DataFrame:
     """Return *frame* grouped by the columns *by*, with the sums of the columns *sums* and no other columns."""
     return frame.groupBy(*by).agg(*(F.sum(name).alias(name) for name in sums))
 
 
-def named(name: str | None) -> str:
+def display_name(name: str | None) -> str:
     """Return the name of a client, rack or topic for display; ``(no name)`` if it is None or empty."""
     return name or "(no name)"
 
@@ -60,7 +60,7 @@ def share(part: float | None, of: float | None) -> float | None:
     return part / of if of and part is not None else None
 
 
-def the_first(frame: DataFrame, by: str, sums: Sequence[str], most: int = MOST) -> Ranking:
+def rank_rows(frame: DataFrame, by: str, sums: Sequence[str], most: int = MOST) -> Ranking:
     """Return the *most* rows of *frame* with the largest values of column *by*, and the sums of all others.
 
     Rows with a null *by* come last.

@@ -27,7 +27,7 @@ def in_words(value: Value, unit: Unit) -> str:
         return value
     if unit == "at_us":
         return datetime.fromtimestamp(value / 1e6, UTC).strftime("%Y-%m-%d %H:%M")
-    return f"−{_told(-value, unit)}" if value < 0 else _told(value, unit)
+    return f"−{_format_positive(-value, unit)}" if value < 0 else _format_positive(value, unit)
 
 
 def plural(count: float, one: str, many: str = "") -> str:
@@ -39,7 +39,7 @@ def plural(count: float, one: str, many: str = "") -> str:
     return f"{in_words(count, 'count')} {one if count == 1 else many or one + 's'}"
 
 
-def _told(value: float, unit: Unit) -> str:
+def _format_positive(value: float, unit: Unit) -> str:
     match unit:
         case "bytes":
             return _scaled(value, _SIZES, f"{value:.0f} B")

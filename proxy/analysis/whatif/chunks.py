@@ -22,9 +22,9 @@ from proxy.analysis.answers.parts import finish_columns, total
 from proxy.analysis.frames import LedgerFrames
 from proxy.convert.sizes import MARGIN
 
-__all__ = ["RESULT", "TOLD_CHUNK_BYTES", "chunks"]
+__all__ = ["LEDGER_CHUNK_BYTES", "RESULT", "chunks"]
 
-TOLD_CHUNK_BYTES: Final = 128 * 1024
+LEDGER_CHUNK_BYTES: Final = 128 * 1024
 """Sidefetch's default chunk size in bytes."""
 
 RESULT: Final = (
@@ -42,14 +42,14 @@ records; ``padding_bytes``: the actual padding; ``least_padding_bytes``, ``most_
 padding with this chunk size."""
 
 
-def chunks(ledger: LedgerFrames, sizes: Sequence[int], *, told_bytes: int = TOLD_CHUNK_BYTES) -> DataFrame:
+def chunks(ledger: LedgerFrames, sizes: Sequence[int], *, ledger_bytes: int = LEDGER_CHUNK_BYTES) -> DataFrame:
     """Return bounds of the padding in converted responses, if sidecars had converted with other chunk sizes.
 
     Padding fills up a record set whose size was declared too high before its conversion. There is one row for each
     cluster and each chunk size in *sizes*, in bytes, with the actual padding and the least and most padding with
     that chunk size (``RESULT``).
 
-    Args: told_bytes: the chunk size that the ledger's sidecars used, in bytes.
+    Args: ledger_bytes: the chunk size that the ledger's sidecars used, in bytes.
     """
     converted = ledger.exchange.where("converted_in_bytes > 0")
     off = F.max(F.try_divide(F.col("padding_bytes").cast("double"), F.col("converted_out_bytes").cast("double")))
@@ -60,10 +60,10 @@ def chunks(ledger: LedgerFrames, sizes: Sequence[int], *, told_bytes: int = TOLD
     is_at_once = F.col("converted_in_bytes") <= size
     is_one_set = F.col("with_data") == 1
     # Sets with an estimated size keep it with smaller chunks; with larger ones, if the set surely exceeds a chunk.
-    stays = (size <= told_bytes) | (~is_at_once & is_one_set)
-    is_new = (size < told_bytes) & ~is_at_once & ~(is_one_set & (F.col("converted_in_bytes") > told_bytes))
+    stays = (size <= ledger_bytes) | (~is_at_once & is_one_set)
+    is_new = (size < ledger_bytes) & ~is_at_once & ~(is_one_set & (F.col("converted_in_bytes") > ledger_bytes))
     guess = F.greatest(padding.cast("double"), F.col("converted_out_bytes") * F.col("worst"))
-    most = F.when(is_new, guess).when((size > told_bytes) & is_at_once, 0).otherwise(padding)
+    most = F.when(is_new, guess).when((size > ledger_bytes) & is_at_once, 0).otherwise(padding)
     return finish_columns(
         answers.groupBy("cluster_id", "chunk_bytes").agg(
             total("exchanges").alias("answers"),

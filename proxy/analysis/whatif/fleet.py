@@ -19,7 +19,7 @@ _SESSION_BYTES: Final = 600
 """Bytes of broker heap per session: a high estimate, negligible compared with its partitions."""
 _FETCH_S: Final = 10.0
 """The wait of a fetch without new records at the broker, in seconds."""
-_TOLD_S: Final = 100.0
+_EVENT_S: Final = 100.0
 """Interval of the simulated events of a fetcher with a session: below the 120 s after which the session could be
 evicted."""
 _RAMP_S: Final = 300.0
@@ -101,18 +101,20 @@ def play(
     ends_s = [0.0] * len(sizes)
     due = [(rng.uniform(0, _RAMP_S), fetcher) for fetcher in range(len(sizes))]
     heapq.heapify(due)
-    while due[0][0] < hours * 3600.0:
+    while due and due[0][0] < hours * 3600.0:
         now_s, fetcher = due[0]
         if not ends_s[fetcher]:
             ends_s[fetcher] = now_s + rng.expovariate(1 / fleet.restart_s)
         if now_s >= ends_s[fetcher]:
             if rng.random() >= fleet.crashes:
-                replay.fetched(fetcher, lives[fetcher], 0, 0, 1, now_s, full=False)
+                replay.apply_fetches(fetcher, lives[fetcher], 0, 0, 1, now_s, full=False)
             lives[fetcher], ends_s[fetcher], fetches[fetcher] = lives[fetcher] + 1, 0.0, 1
             wait_s = rng.uniform(1, 30)
         else:
-            is_held = replay.fetched(fetcher, lives[fetcher], 0, sizes[fetcher], fetches[fetcher], now_s, full=True)
-            fetches[fetcher] = int(_TOLD_S / _FETCH_S) if is_held else 1
+            is_held = replay.apply_fetches(
+                fetcher, lives[fetcher], 0, sizes[fetcher], fetches[fetcher], now_s, full=True
+            )
+            fetches[fetcher] = int(_EVENT_S / _FETCH_S) if is_held else 1
             wait_s = min(fetches[fetcher] * _FETCH_S, ends_s[fetcher] - now_s)
         heapq.heapreplace(due, (now_s + wait_s, fetcher))
     return replay.outcome

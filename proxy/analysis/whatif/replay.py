@@ -79,7 +79,7 @@ class _Fetcher:
 
     session_id: int
     """The id of its session in the model of the cache; 0 for none."""
-    told_id: int
+    ledger_id: int
     """The id of its session in the ledger; 0 for none."""
     asks_at_s: float
     """The earliest time at which it asks for a session."""
@@ -90,8 +90,8 @@ class _Fetcher:
 class Replay:
     """A replay of a ledger's upstream fetches on one broker against a model of the broker's session cache.
 
-    Call ``fetched`` and ``closed`` for the broker's fetches and session ends in the order of time; ``outcome`` has
-    the counts.
+    Call ``apply_fetches`` and ``apply_end`` for the broker's fetches and session ends in the order of time;
+    ``outcome`` has the counts.
 
     Args: slots: the number of session slots of the broker.
           shards: the number of shards of its cache, which share the slots.
@@ -103,7 +103,7 @@ class Replay:
         self._broker = SessionCacheModel(slots, shards)
         self._outcome = Outcome()
         self._fetchers: dict[_Key, _Fetcher] = {}
-        self._by_told: dict[tuple[Hashable, int], _Key] = {}
+        self._by_ledger_id: dict[tuple[Hashable, int], _Key] = {}
         self._others = others or Others()
         self._other_ids: list[tuple[int, bool]] | None = None
         self._heartbeat_s = 0.0
@@ -120,11 +120,11 @@ class Replay:
             peak_partitions=self._broker.peak_partitions,
         )
 
-    def fetched(
+    def apply_fetches(
         self,
         proxy: Hashable,
         fetcher: Hashable,
-        told_id: int,
+        ledger_id: int,
         partitions: int,
         fetches: int,
         now_s: float,
@@ -138,38 +138,38 @@ class Replay:
 
         Args: proxy: the sidecar's ``proxy_id``.
               fetcher: the fetcher's id, unique in the sidecar.
-              told_id: the id of the fetcher's session in the ledger; 0 for none.
+              ledger_id: the id of the fetcher's session in the ledger; 0 for none.
               partitions: the number of partitions that it reads; 0: it closes its session, and the replay forgets
               it.
               fetches: the number of consecutive fetches.
               now_s: the time in seconds, not before that of the last event.
               full: whether it was a full fetch, which asks for a session.
         """
-        self._go_on(now_s)
+        self._advance(now_s)
         key = (proxy, fetcher)
         known = self._fetchers.get(key)
         if not partitions:
             self._end(key)
             return False
         if known is None:
-            if not full and not told_id:
+            if not full and not ledger_id:
                 return False  # it has not asked for a session yet
             known = self._fetchers[key] = _Fetcher(NO_SESSION, 0, now_s, now_s)
-        if told_id and told_id != known.told_id:
-            self._by_told.pop((proxy, known.told_id), None)
-            known.told_id = told_id
-            self._by_told[proxy, told_id] = key
+        if ledger_id and ledger_id != known.ledger_id:
+            self._by_ledger_id.pop((proxy, known.ledger_id), None)
+            known.ledger_id = ledger_id
+            self._by_ledger_id[proxy, ledger_id] = key
         known.seen_s = now_s
         self._fetch(known, partitions, fetches, now_s)
         return known.session_id != NO_SESSION
 
-    def closed(self, proxy: Hashable, told_id: int, now_s: float) -> None:
+    def apply_end(self, proxy: Hashable, ledger_id: int, now_s: float) -> None:
         """Replay the end of a fetcher: close its session in the model, and forget the fetcher.
 
-        The fetcher is found by *told_id*, the id of its session in the ledger; an unknown id has no effect.
+        The fetcher is found by *ledger_id*, the id of its session in the ledger; an unknown id has no effect.
         """
-        self._go_on(now_s)
-        key = self._by_told.get((proxy, told_id))
+        self._advance(now_s)
+        key = self._by_ledger_id.get((proxy, ledger_id))
         if key is not None:
             self._end(key)
 
@@ -177,7 +177,7 @@ class Replay:
         """Forget the fetcher and close its session in the model; do nothing for an unknown fetcher."""
         fetcher = self._fetchers.pop(key, None)
         if fetcher is not None:
-            self._by_told.pop((key[0], fetcher.told_id), None)
+            self._by_ledger_id.pop((key[0], fetcher.ledger_id), None)
             self._broker.close(fetcher.session_id)
 
     def _fetch(self, fetcher: _Fetcher, partitions: int, fetches: int, now_s: float) -> None:
@@ -199,21 +199,21 @@ class Replay:
             fetcher.asks_at_s = now_s + BACK_OFF_S
         outcome.named_anew += fetches * partitions
 
-    def _go_on(self, now_s: float) -> None:
+    def _advance(self, now_s: float) -> None:
         if self._other_ids is None:
-            self._begin(now_s)
+            self._create_others(now_s)
         if now_s - self._heartbeat_s >= _HEARTBEAT_S:
             self._keep_others(now_s)
         if now_s - self._swept_s >= _FORGOTTEN_S:
             self._sweep(now_s)
 
-    def _begin(self, now_s: float) -> None:
+    def _create_others(self, now_s: float) -> None:
         self._heartbeat_s = self._swept_s = now_s
         others = self._others
         kinds = [True] * others.followers + [False] * others.clients
-        self._other_ids = [(self._other(is_follower, now_s), is_follower) for is_follower in kinds]
+        self._other_ids = [(self._create_other(is_follower, now_s), is_follower) for is_follower in kinds]
 
-    def _other(self, is_follower: bool, now_s: float) -> int:
+    def _create_other(self, is_follower: bool, now_s: float) -> int:
         size = self._others.follower_partitions if is_follower else self._others.client_partitions
         return self._broker.create(size, now_s, is_follower=is_follower)
 
@@ -224,11 +224,11 @@ class Replay:
         for index, (session_id, is_follower) in enumerate(self._other_ids):
             size = self._others.follower_partitions if is_follower else self._others.client_partitions
             if not session_id or not self._broker.use(session_id, size, now_s):
-                self._other_ids[index] = self._other(is_follower, now_s), is_follower
+                self._other_ids[index] = self._create_other(is_follower, now_s), is_follower
 
     def _sweep(self, now_s: float) -> None:
         self._swept_s = now_s
         gone = [key for key, fetcher in self._fetchers.items() if now_s - fetcher.seen_s > _FORGOTTEN_S]
         for key in gone:
             fetcher = self._fetchers.pop(key)
-            self._by_told.pop((key[0], fetcher.told_id), None)
+            self._by_ledger_id.pop((key[0], fetcher.ledger_id), None)

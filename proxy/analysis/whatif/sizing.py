@@ -19,7 +19,7 @@ from pyspark.sql.types import BooleanType, DoubleType, LongType, StructType
 from proxy.analysis.whatif.fleet import Fleet, candidates, heap_bytes, play
 from proxy.analysis.whatif.replay import Others
 
-__all__ = ["RESULT", "sizing", "smallest"]
+__all__ = ["RESULT", "select_smallest", "sizing"]
 
 RESULT: Final = (
     StructType()
@@ -65,7 +65,7 @@ def sizing(
     return frame.mapInArrow(partial(_played, fleet, hours, others, seed), RESULT).orderBy("slots")
 
 
-def smallest(sized: DataFrame) -> DataFrame:
+def select_smallest(sized: DataFrame) -> DataFrame:
     """Return the row of ``sizing`` with the fewest slots that are enough, as a frame of one row.
 
     All larger numbers in *sized* must be enough, too. If the largest is not, the frame is empty.

@@ -46,7 +46,7 @@ fetches among these, null if there are none. named_anew: partitions named by the
 and partitions at one time.
 """
 
-_EVENTS: Final = ("cluster_id", "node", "at_us", "proxy_id", "fetcher", "told_id", "size", "fetches", "is_full")
+_EVENTS: Final = ("cluster_id", "node", "at_us", "proxy_id", "fetcher", "ledger_id", "size", "fetches", "is_full")
 
 
 def slots(
@@ -84,7 +84,7 @@ def _events(ledger: LedgerFrames) -> DataFrame:
         ).alias("part"),
         "proxy_id",
         F.concat_ws("/", "connection_id", "fetcher_id").alias("fetcher"),
-        F.col("session_id").alias("told_id"),
+        F.col("session_id").alias("ledger_id"),
         F.expr("size div fetches").alias("size"),
         (F.col("kind") == "full").alias("is_full"),
     )
@@ -94,13 +94,13 @@ def _events(ledger: LedgerFrames) -> DataFrame:
         "at_us",
         "proxy_id",
         F.lit(None).cast("string").alias("fetcher"),
-        F.col("session_id").alias("told_id"),
+        F.col("session_id").alias("ledger_id"),
         F.lit(0).cast("long").alias("size"),
         F.lit(0).cast("long").alias("fetches"),
         F.lit(False).alias("is_full"),
     )
-    told = fetch.withColumns({name: F.col("part")[name] for name in ("at_us", "fetches")})
-    return told.select(*_EVENTS).unionByName(closed)
+    fetches_of = fetch.withColumns({name: F.col("part")[name] for name in ("at_us", "fetches")})
+    return fetches_of.select(*_EVENTS).unionByName(closed)
 
 
 def _played(shards: int, others: Others | None, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -109,16 +109,16 @@ def _played(shards: int, others: Others | None, batches: Iterable[pa.RecordBatch
     subject: tuple[Any, ...] | None = None
     replay = Replay(0)
     for row in _rows(batches):
-        *now, at_us, proxy_id, fetcher, told_id, size, fetches, is_full = row
+        *now, at_us, proxy_id, fetcher, ledger_id, size, fetches, is_full = row
         if subject != tuple(now):
             if subject is not None:
                 yield _result(subject, replay, schema)
             subject = tuple(now)
             replay = Replay(subject[2], shards, others)
         if fetcher is None:
-            replay.closed(proxy_id, told_id, at_us / 1e6)
+            replay.apply_end(proxy_id, ledger_id, at_us / 1e6)
         else:
-            replay.fetched(proxy_id, fetcher, told_id, size, fetches, at_us / 1e6, full=is_full)
+            replay.apply_fetches(proxy_id, fetcher, ledger_id, size, fetches, at_us / 1e6, full=is_full)
     if subject is not None:
         yield _result(subject, replay, schema)
 

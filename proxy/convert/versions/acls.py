@@ -14,12 +14,12 @@ from kio.schema.describe_acls.v1.response import AclDescription, DescribeAclsRes
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i8, i16, i32Timedelta
 
-from proxy.convert.versions.entities import Nested, OldRequest, OldResponse, read, recast, up_to, write
-from proxy.convert.versions.upgrade import Pieces, Upgrade, throttle_in_front, upgrade_once
+from proxy.convert.versions.entities import Nested, OldRequest, OldResponse, limit_codes, read, recast, write
+from proxy.convert.versions.upgrade import Pieces, Upgrade, read_throttle_in_front, upgrade_once
 from proxy.wire.apis import ApiKey
 
 __all__ = [
-    "LIFTS",
+    "UPGRADES",
     "CreateAclsRequestV0",
     "DeleteAclsRequestV0",
     "DeleteAclsResponseV0",
@@ -27,7 +27,7 @@ __all__ = [
     "DescribeAclsResponseV0",
 ]
 
-_CODE: Final = up_to(ErrorCode.invalid_fetch_session_epoch)
+_CODE: Final = limit_codes(ErrorCode.invalid_fetch_session_epoch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,20 +115,20 @@ class DeleteAclsResponseV0(OldResponse):
     filter_results: tuple[DeleteAclsFilterResultV0, ...]
 
 
-def _literally(kind: type[Any], newer: type[Any], body: memoryview) -> Pieces:
+def _upgrade_request(kind: type[Any], newer: type[Any], body: memoryview) -> Pieces:
     """Convert a request to v1; the pattern type that v1 adds is LITERAL by default."""
     return write(recast(newer, read(kind, body)))
 
 
-def _lowered(kind: type[Any], newer: type[Any], answer: memoryview) -> Pieces:
+def _downgrade_response(kind: type[Any], newer: type[Any], answer: memoryview) -> Pieces:
     return write(recast(kind, read(newer, answer), _CODE))
 
 
-def _lift(
+def _make_upgrade(
     api: str,
     key: int,
-    lift: Callable[[memoryview], Pieces],
-    lower: Callable[[memoryview], Pieces],
+    upgrade: Callable[[memoryview], Pieces],
+    downgrade: Callable[[memoryview], Pieces],
 ) -> Upgrade:
     return Upgrade(
         api,
@@ -137,28 +137,28 @@ def _lift(
         1,
         adds="the pattern type LITERAL",
         loses="ACLs for prefixed names are not listed, created or deleted",
-        steps=upgrade_once(lift, lower),
-        throttle_ms=throttle_in_front,
+        steps=upgrade_once(upgrade, downgrade),
+        throttle_ms=read_throttle_in_front,
     )
 
 
-LIFTS: Final = (
-    _lift(
+UPGRADES: Final = (
+    _make_upgrade(
         "DescribeAcls",
         ApiKey.DESCRIBE_ACLS,
-        partial(_literally, DescribeAclsRequestV0, DescribeAclsRequest),
-        partial(_lowered, DescribeAclsResponseV0, DescribeAclsResponse),
+        partial(_upgrade_request, DescribeAclsRequestV0, DescribeAclsRequest),
+        partial(_downgrade_response, DescribeAclsResponseV0, DescribeAclsResponse),
     ),
-    _lift(
+    _make_upgrade(
         "CreateAcls",
         ApiKey.CREATE_ACLS,
-        partial(_literally, CreateAclsRequestV0, CreateAclsRequest),
-        partial(_lowered, CreateAclsResponse, CreateAclsResponse),
+        partial(_upgrade_request, CreateAclsRequestV0, CreateAclsRequest),
+        partial(_downgrade_response, CreateAclsResponse, CreateAclsResponse),
     ),
-    _lift(
+    _make_upgrade(
         "DeleteAcls",
         ApiKey.DELETE_ACLS,
-        partial(_literally, DeleteAclsRequestV0, DeleteAclsRequest),
-        partial(_lowered, DeleteAclsResponseV0, DeleteAclsResponse),
+        partial(_upgrade_request, DeleteAclsRequestV0, DeleteAclsRequest),
+        partial(_downgrade_response, DeleteAclsResponseV0, DeleteAclsResponse),
     ),
 )

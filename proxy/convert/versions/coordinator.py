@@ -36,15 +36,15 @@ def ask_coordinator(
     Args: body: the body of the request, in the newer version.
           kind: the message class of the response.
     """
-    told = (yield AskBroker(body, is_last=False)) or b""
-    answer: R | None = read(kind, memoryview(told))
+    first = (yield AskBroker(body, is_last=False)) or b""
+    answer: R | None = read(kind, memoryview(first))
     for tried in range(_TRIES):
-        if answer is not None and not _is_elsewhere(answer):
+        if answer is not None and not _is_refused(answer):
             break
         found = yield AskCoordinator(group, body, afresh=tried > 0)
         answer = None if found is None else read(kind, found)
     return answer
 
 
-def _is_elsewhere(answer: Any) -> bool:
+def _is_refused(answer: Any) -> bool:
     return any(each.error_code in _ELSEWHERE for topic in answer.topics for each in topic.partitions)

@@ -7,16 +7,16 @@ from kio.schema.describe_configs.v1.response import DescribeConfigsResponse
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i8, i16, i32Timedelta
 
-from proxy.convert.versions.entities import Nested, OldResponse, read, recast, up_to, write
+from proxy.convert.versions.entities import Nested, OldResponse, limit_codes, read, recast, write
 from proxy.convert.versions.upgrade import Pieces, Upgrade, upgrade_once
 from proxy.wire.apis import ApiKey
 
-__all__ = ["LIFTS", "DescribeConfigsResponseV0"]
+__all__ = ["UPGRADES", "DescribeConfigsResponseV0"]
 
 _WITHOUT_SYNONYMS: Final = b"\0"
 _DEFAULT_CONFIG: Final = 5
 """The source code of the broker's built-in default; configured defaults have others."""
-_CODE: Final = up_to(ErrorCode.reassignment_in_progress)
+_CODE: Final = limit_codes(ErrorCode.reassignment_in_progress)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,21 +44,21 @@ class DescribeConfigsResponseV0(OldResponse):
     results: tuple[DescribeConfigsResultV0, ...]
 
 
-def _lifted(body: memoryview) -> Pieces:
+def _upgrade_request(body: memoryview) -> Pieces:
     """Append v1's field for synonyms."""
     return [body, _WITHOUT_SYNONYMS]
 
 
-def _lowered(answer: memoryview) -> Pieces:
-    told = read(DescribeConfigsResponse, answer)
-    return write(recast(DescribeConfigsResponseV0, told, _CODE, is_default=_is_default))
+def _downgrade_response(answer: memoryview) -> Pieces:
+    response = read(DescribeConfigsResponse, answer)
+    return write(recast(DescribeConfigsResponseV0, response, _CODE, is_default=_is_default))
 
 
 def _is_default(config: Any) -> bool:
     return int(config.config_source) == _DEFAULT_CONFIG
 
 
-LIFTS: Final = (
+UPGRADES: Final = (
     Upgrade(
         "DescribeConfigs",
         ApiKey.DESCRIBE_CONFIGS,
@@ -66,6 +66,6 @@ LIFTS: Final = (
         1,
         adds="include_synonyms is false",
         loses="nothing",
-        steps=upgrade_once(_lifted, _lowered),
+        steps=upgrade_once(_upgrade_request, _downgrade_response),
     ),
 )

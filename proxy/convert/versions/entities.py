@@ -17,7 +17,7 @@ from kio.static.primitive import i16
 from proxy.errors import MalformedFrame
 from proxy.wire import messages
 
-__all__ = ["Code", "Nested", "OldRequest", "OldResponse", "read", "recast", "same", "up_to", "write"]
+__all__ = ["Code", "Nested", "OldRequest", "OldResponse", "keep_code", "limit_codes", "read", "recast", "write"]
 
 E = TypeVar("E")
 Code = Callable[[ErrorCode], ErrorCode]
@@ -67,12 +67,12 @@ def write(entity: Any) -> list[bytes | memoryview]:
     return [messages.entity_bytes(entity)]
 
 
-def same(code: ErrorCode) -> ErrorCode:
+def keep_code(code: ErrorCode) -> ErrorCode:
     """Return *code*: a mapping of error codes that changes none."""
     return code
 
 
-def up_to(newest: ErrorCode, **instead: ErrorCode) -> Code:
+def limit_codes(newest: ErrorCode, **instead: ErrorCode) -> Code:
     """Return a function that maps a broker's error code to one that the clients of an old version know.
 
     Args: newest:  the highest code that they know: the last one of the Kafka release whose own clients last sent
@@ -80,15 +80,15 @@ def up_to(newest: ErrorCode, **instead: ErrorCode) -> Code:
           instead: the replacements of other codes, by the name of the code in lower case; they take precedence.
     """
 
-    def code(told: ErrorCode) -> ErrorCode:
-        if told.name in instead:
-            return instead[told.name]
-        return told if int(told) <= int(newest) else ErrorCode.unknown_server_error
+    def map_code(error: ErrorCode) -> ErrorCode:
+        if error.name in instead:
+            return instead[error.name]
+        return error if int(error) <= int(newest) else ErrorCode.unknown_server_error
 
-    return code
+    return map_code
 
 
-def recast(kind: type[E], entity: Any, code: Code = same, **given: Any) -> E:
+def recast(kind: type[E], entity: Any, code: Code = keep_code, **given: Any) -> E:
     """Convert *entity* to the message class *kind* of another version: copy the fields that both have.
 
     This includes the structs in arrays. Fields that only *entity* has are dropped; those that neither *entity* nor

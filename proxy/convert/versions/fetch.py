@@ -5,11 +5,11 @@ from typing import Final
 from proxy.convert.versions.upgrade import Upgrade
 from proxy.wire.apis import ApiKey
 
-__all__ = ["LIFTS"]
+__all__ = ["UPGRADES"]
 
 _SINCE: Final = 4
 
-LIFTS: Final = tuple(
+UPGRADES: Final = tuple(
     Upgrade(
         "Fetch",
         ApiKey.FETCH,

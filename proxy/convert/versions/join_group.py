@@ -10,18 +10,18 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from proxy.convert.versions.entities import Code, up_to
+from proxy.convert.versions.entities import Code, limit_codes
 from proxy.convert.versions.upgrade import Pieces, Upgrade, upgrade_once
 from proxy.wire.apis import ApiKey
 from proxy.wire.primitives import Cursor
 
-__all__ = ["LIFTS"]
+__all__ = ["UPGRADES"]
 
 _THROTTLE_BYTES: Final = 4
 _I16: Final = struct.Struct(">h")
 
 
-def _with_rebalance_timeout(body: memoryview) -> Pieces:
+def _add_rebalance_timeout(body: memoryview) -> Pieces:
     """Add v1's rebalance timeout, which is the session timeout in v0.
 
     Layout v0: ``group_id: string | session_timeout: i32 | rest``; v1 has ``rebalance_timeout: i32`` in between.
@@ -33,32 +33,32 @@ def _with_rebalance_timeout(body: memoryview) -> Pieces:
     return [body[: cursor.at], body[start:]]
 
 
-def _as_it_is(body: memoryview) -> Pieces:
+def _keep_body(body: memoryview) -> Pieces:
     return [body]
 
 
-def _lowered(code: Code, answer: memoryview) -> Pieces:
+def _downgrade_response(code: Code, answer: memoryview) -> Pieces:
     """Remove the throttle time and map the error code.
 
     Layout v2: ``throttle_time: i32 | error_code: i16 | rest``.
     """
     cursor = Cursor(answer, _THROTTLE_BYTES)
-    told = cursor.i16()
+    number = cursor.i16()
     try:
-        lowered = code(ErrorCode(told))
+        known = code(ErrorCode(number))
     except ValueError:
-        lowered = ErrorCode.unknown_server_error
-    return [_I16.pack(lowered), answer[cursor.at :]]
+        known = ErrorCode.unknown_server_error
+    return [_I16.pack(known), answer[cursor.at :]]
 
 
-def _lift(version: int, newest: ErrorCode, lift: Callable[[memoryview], Pieces], adds: str) -> Upgrade:
-    steps = upgrade_once(lift, partial(_lowered, up_to(newest)))
+def _make_upgrade(version: int, newest: ErrorCode, upgrade: Callable[[memoryview], Pieces], adds: str) -> Upgrade:
+    steps = upgrade_once(upgrade, partial(_downgrade_response, limit_codes(newest)))
     return Upgrade("JoinGroup", ApiKey.JOIN_GROUP, version, 2, adds, "nothing", steps)
 
 
-LIFTS: Final = (
-    _lift(
-        0, ErrorCode.unsupported_version, _with_rebalance_timeout, "the session timeout as the rebalance timeout"
+UPGRADES: Final = (
+    _make_upgrade(
+        0, ErrorCode.unsupported_version, _add_rebalance_timeout, "the session timeout as the rebalance timeout"
     ),
-    _lift(1, ErrorCode.policy_violation, _as_it_is, "nothing"),
+    _make_upgrade(1, ErrorCode.policy_violation, _keep_body, "nothing"),
 )

@@ -18,16 +18,16 @@ from kio.schema.list_offsets.v1.response import ListOffsetsResponse
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i16, i32, i64
 
-from proxy.convert.versions.entities import Nested, OldRequest, OldResponse, read, up_to, write
+from proxy.convert.versions.entities import Nested, OldRequest, OldResponse, limit_codes, read, write
 from proxy.convert.versions.upgrade import AskBroker, Pieces, Steps, Upgrade
 from proxy.wire.apis import ApiKey
 
-__all__ = ["LIFTS", "ListOffsetsRequestV0", "ListOffsetsResponseV0"]
+__all__ = ["UPGRADES", "ListOffsetsRequestV0", "ListOffsetsResponseV0"]
 
 _LATEST: Final = -1
 _EARLIEST: Final = -2
 _NONE: Final = -1
-_CODE: Final = up_to(
+_CODE: Final = limit_codes(
     ErrorCode.unsupported_version,
     kafka_storage_error=ErrorCode.not_leader_or_follower,
     fenced_leader_epoch=ErrorCode.not_leader_or_follower,
@@ -75,110 +75,110 @@ class ListOffsetsResponseV0(OldResponse):
     topics: tuple[ListOffsetsTopicResponseV0, ...]
 
 
-class _Question(NamedTuple):
+class _OffsetQuery(NamedTuple):
     topic: TopicName
     partition: i32
     timestamp: i64
 
 
-class _Told(NamedTuple):
+class _OffsetResult(NamedTuple):
     error: ErrorCode
     offset: int
 
 
-_Answers = dict[_Question, _Told]
+_Results = dict[_OffsetQuery, _OffsetResult]
 
 
 def _steps(body: memoryview) -> Steps:
     request = read(ListOffsetsRequestV0, body)
     each = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
-    first = {question for topic, partition in each for question in _questions(topic, partition)}
+    first = {query for topic, partition in each for query in _queries_of(topic, partition)}
     # A time without a record at or after it needs another request, for the latest offset.
-    may_go_on = any(question.timestamp >= 0 for question in first)
-    answers = yield from _asked(request.replica_id, first, may_go_on=may_go_on)
+    may_go_on = any(query.timestamp >= 0 for query in first)
+    results = yield from _request_offsets(request.replica_id, first, may_go_on=may_go_on)
     missed = {
-        _Question(question.topic, question.partition, i64(_LATEST))
-        for question, told in answers.items()
-        if question.timestamp >= 0 and told.error == ErrorCode.none and told.offset == _NONE
+        _OffsetQuery(query.topic, query.partition, i64(_LATEST))
+        for query, result in results.items()
+        if query.timestamp >= 0 and result.error == ErrorCode.none and result.offset == _NONE
     }
-    answers |= yield from _asked(request.replica_id, missed - answers.keys(), may_go_on=False)
-    return _answer(request, answers)
+    results |= yield from _request_offsets(request.replica_id, missed - results.keys(), may_go_on=False)
+    return _build_response(request, results)
 
 
-def _questions(topic: TopicName, partition: ListOffsetsPartitionV0) -> list[_Question]:
+def _queries_of(topic: TopicName, partition: ListOffsetsPartitionV0) -> list[_OffsetQuery]:
     index, timestamp = partition.partition_index, partition.timestamp
     if timestamp < _EARLIEST:
         return []
-    question = _Question(topic, index, timestamp)
+    query = _OffsetQuery(topic, index, timestamp)
     is_more_wanted = timestamp == _LATEST and partition.max_num_offsets > 1
-    return [question, question._replace(timestamp=i64(_EARLIEST))] if is_more_wanted else [question]
+    return [query, query._replace(timestamp=i64(_EARLIEST))] if is_more_wanted else [query]
 
 
-def _asked(
-    replica_id: BrokerId, questions: Iterable[_Question], *, may_go_on: bool
-) -> Generator[AskBroker, memoryview, _Answers]:
-    """Request the offsets for all *questions*, and return the responses by question.
+def _request_offsets(
+    replica_id: BrokerId, queries: Iterable[_OffsetQuery], *, may_go_on: bool
+) -> Generator[AskBroker, memoryview, _Results]:
+    """Request the offsets for all *queries*, and return the responses by query.
 
-    A request may name a partition only once, so further questions about it go into further requests.
+    A request may name a partition only once, so further queries about it go into further requests.
 
-    Args: may_go_on: whether more questions may follow these.
+    Args: may_go_on: whether more queries may follow these.
     """
-    answers: _Answers = {}
-    left = sorted(questions)
+    results: _Results = {}
+    left = sorted(queries)
     while left:
         now = {(each.topic, each.partition): each for each in reversed(left)}
         left = [each for each in left if now[each.topic, each.partition] is not each]
         is_last = not (left or may_go_on)
-        answer = yield AskBroker(write(_request(replica_id, now.values())), is_last=is_last)
+        answer = yield AskBroker(write(_build_request(replica_id, now.values())), is_last=is_last)
         for topic in read(ListOffsetsResponse, answer).topics:
             for each in topic.partitions:
-                question = now.get((topic.name, each.partition_index))
-                if question is not None:
-                    answers[question] = _Told(_CODE(each.error_code), each.offset)
-    return answers
+                query = now.get((topic.name, each.partition_index))
+                if query is not None:
+                    results[query] = _OffsetResult(_CODE(each.error_code), each.offset)
+    return results
 
 
-def _request(replica_id: BrokerId, questions: Iterable[_Question]) -> v1.ListOffsetsRequest:
+def _build_request(replica_id: BrokerId, queries: Iterable[_OffsetQuery]) -> v1.ListOffsetsRequest:
     by_topic: dict[TopicName, list[Any]] = {}
-    for each in questions:
+    for each in queries:
         partition = v1.ListOffsetsPartition(partition_index=each.partition, timestamp=each.timestamp)
         by_topic.setdefault(each.topic, []).append(partition)
     topics = (v1.ListOffsetsTopic(name=name, partitions=tuple(some)) for name, some in by_topic.items())
     return v1.ListOffsetsRequest(replica_id=replica_id, topics=tuple(topics))
 
 
-def _answer(request: ListOffsetsRequestV0, answers: _Answers) -> Pieces:
-    def answered(topic: TopicName, partition: ListOffsetsPartitionV0) -> ListOffsetsPartitionResponseV0:
-        error, offsets = _offsets(topic, partition, answers)
+def _build_response(request: ListOffsetsRequestV0, results: _Results) -> Pieces:
+    def partition_response(topic: TopicName, partition: ListOffsetsPartitionV0) -> ListOffsetsPartitionResponseV0:
+        error, offsets = _offsets(topic, partition, results)
         return ListOffsetsPartitionResponseV0(
             partition_index=partition.partition_index,
             error_code=error,
             old_style_offsets=tuple(map(i64, offsets[: max(partition.max_num_offsets, 0)])),
         )
 
-    def answered_all(topic: ListOffsetsTopicV0) -> ListOffsetsTopicResponseV0:
-        partitions = tuple(answered(topic.name, each) for each in topic.partitions)
+    def topic_response(topic: ListOffsetsTopicV0) -> ListOffsetsTopicResponseV0:
+        partitions = tuple(partition_response(topic.name, each) for each in topic.partitions)
         return ListOffsetsTopicResponseV0(name=topic.name, partitions=partitions)
 
-    return write(ListOffsetsResponseV0(topics=tuple(map(answered_all, request.topics))))
+    return write(ListOffsetsResponseV0(topics=tuple(map(topic_response, request.topics))))
 
 
-def _offsets(topic: TopicName, partition: ListOffsetsPartitionV0, answers: _Answers) -> tuple[ErrorCode, list[int]]:
+def _offsets(topic: TopicName, partition: ListOffsetsPartitionV0, results: _Results) -> tuple[ErrorCode, list[int]]:
     if partition.timestamp < _EARLIEST:
         return ErrorCode.unsupported_version, []
-    nothing = _Told(ErrorCode.unknown_server_error, _NONE)
-    asked = _Question(topic, partition.partition_index, partition.timestamp)
-    told = answers.get(asked, nothing)
-    if partition.timestamp >= 0 and told == (ErrorCode.none, _NONE):
-        told = answers.get(asked._replace(timestamp=i64(_LATEST)), nothing)
-    if told.error != ErrorCode.none:
-        return told.error, []
-    start = answers.get(asked._replace(timestamp=i64(_EARLIEST)), nothing)
-    has_more = partition.timestamp == _LATEST and start.error == ErrorCode.none and start.offset < told.offset
-    return ErrorCode.none, [told.offset, start.offset] if has_more else [told.offset]
+    nothing = _OffsetResult(ErrorCode.unknown_server_error, _NONE)
+    query = _OffsetQuery(topic, partition.partition_index, partition.timestamp)
+    result = results.get(query, nothing)
+    if partition.timestamp >= 0 and result == (ErrorCode.none, _NONE):
+        result = results.get(query._replace(timestamp=i64(_LATEST)), nothing)
+    if result.error != ErrorCode.none:
+        return result.error, []
+    start = results.get(query._replace(timestamp=i64(_EARLIEST)), nothing)
+    has_more = partition.timestamp == _LATEST and start.error == ErrorCode.none and start.offset < result.offset
+    return ErrorCode.none, [result.offset, start.offset] if has_more else [result.offset]
 
 
-LIFTS: Final = (
+UPGRADES: Final = (
     Upgrade(
         "ListOffsets",
         ApiKey.LIST_OFFSETS,

@@ -16,11 +16,11 @@ from kio.schema.types import GroupId, TopicName
 from kio.static.primitive import i16, i32, i64
 
 from proxy.convert.versions.coordinator import ask_coordinator
-from proxy.convert.versions.entities import Code, Nested, OldRequest, read, recast, up_to, write
+from proxy.convert.versions.entities import Code, Nested, OldRequest, limit_codes, read, recast, write
 from proxy.convert.versions.upgrade import Steps, Upgrade
 from proxy.wire.apis import ApiKey
 
-__all__ = ["LIFTS", "OffsetCommitRequestV0", "OffsetCommitRequestV1"]
+__all__ = ["UPGRADES", "OffsetCommitRequestV0", "OffsetCommitRequestV1"]
 
 _NOT_READY: Final = {
     "coordinator_load_in_progress": ErrorCode.unknown_server_error,
@@ -76,43 +76,45 @@ class OffsetCommitRequestV1(OldRequest):
 
 def _steps(kind: type[Any], code: Code, body: memoryview) -> Steps:
     request = read(kind, body)
-    lifted = recast(OffsetCommitRequest, request, member_id=_member_of)
-    answer = yield from ask_coordinator(request.group_id, write(lifted), v2.OffsetCommitResponse)
-    return write(recast(v2.OffsetCommitResponse, answer or _without_coordinator(lifted), code))
+    upgraded = recast(OffsetCommitRequest, request, member_id=_member_of)
+    answer = yield from ask_coordinator(request.group_id, write(upgraded), v2.OffsetCommitResponse)
+    return write(recast(v2.OffsetCommitResponse, answer or _refuse_commit(upgraded), code))
 
 
 def _member_of(request: Any) -> str:
     return getattr(request, "member_id", "")
 
 
-def _without_coordinator(request: OffsetCommitRequest) -> v2.OffsetCommitResponse:
-    def refused(partition: Any) -> v2.OffsetCommitResponsePartition:
+def _refuse_commit(request: OffsetCommitRequest) -> v2.OffsetCommitResponse:
+    def partition_error(partition: Any) -> v2.OffsetCommitResponsePartition:
         return v2.OffsetCommitResponsePartition(
             partition_index=partition.partition_index, error_code=ErrorCode.coordinator_not_available
         )
 
     return v2.OffsetCommitResponse(
         topics=tuple(
-            v2.OffsetCommitResponseTopic(name=topic.name, partitions=tuple(map(refused, topic.partitions)))
+            v2.OffsetCommitResponseTopic(name=topic.name, partitions=tuple(map(partition_error, topic.partitions)))
             for topic in request.topics
         )
     )
 
 
-def _lift(version: int, steps: Callable[[memoryview], Steps], adds: str, loses: str) -> Upgrade:
+def _make_upgrade(version: int, steps: Callable[[memoryview], Steps], adds: str, loses: str) -> Upgrade:
     return Upgrade("OffsetCommit", ApiKey.OFFSET_COMMIT, version, 2, adds, loses, steps)
 
 
-LIFTS: Final = (
-    _lift(
+UPGRADES: Final = (
+    _make_upgrade(
         0,
-        partial(_steps, OffsetCommitRequestV0, up_to(ErrorCode.not_enough_replicas_after_append, **_NOT_READY)),
+        partial(
+            _steps, OffsetCommitRequestV0, limit_codes(ErrorCode.not_enough_replicas_after_append, **_NOT_READY)
+        ),
         "no generation, no member, the broker's retention time; sent to the group's coordinator",
         "ZooKeeper: offsets are kept in Kafka",
     ),
-    _lift(
+    _make_upgrade(
         1,
-        partial(_steps, OffsetCommitRequestV1, up_to(ErrorCode.cluster_authorization_failed)),
+        partial(_steps, OffsetCommitRequestV1, limit_codes(ErrorCode.cluster_authorization_failed)),
         "the broker's retention time; sent to the group's coordinator",
         "the time of each commit, from which its retention time began",
     ),

@@ -12,14 +12,14 @@ from kio.schema.offset_fetch.v1.request import OffsetFetchRequest
 from kio.static.primitive import i64
 
 from proxy.convert.versions.coordinator import ask_coordinator
-from proxy.convert.versions.entities import read, up_to, write
+from proxy.convert.versions.entities import limit_codes, read, write
 from proxy.convert.versions.upgrade import Steps, Upgrade
 from proxy.wire.apis import ApiKey
 
-__all__ = ["LIFTS"]
+__all__ = ["UPGRADES"]
 
 _NO_OFFSET: Final = i64(-1)
-_CODE: Final = up_to(
+_CODE: Final = limit_codes(
     ErrorCode.not_enough_replicas_after_append,
     coordinator_load_in_progress=ErrorCode.unknown_server_error,
     coordinator_not_available=ErrorCode.unknown_server_error,
@@ -31,22 +31,23 @@ _CODE: Final = up_to(
 def _steps(body: memoryview) -> Steps:
     request = read(OffsetFetchRequest, body)
     answer = yield from ask_coordinator(request.group_id, [body], v1.OffsetFetchResponse)
-    told = answer or _without_coordinator(request)
+    response = answer or _refuse_fetch(request)
     topics = (
-        dataclasses.replace(topic, partitions=tuple(map(_lowered, topic.partitions))) for topic in told.topics
+        dataclasses.replace(topic, partitions=tuple(map(_downgrade_partition, topic.partitions)))
+        for topic in response.topics
     )
-    return write(dataclasses.replace(told, topics=tuple(topics)))
+    return write(dataclasses.replace(response, topics=tuple(topics)))
 
 
-def _lowered(partition: Any) -> Any:
+def _downgrade_partition(partition: Any) -> Any:
     code = _CODE(partition.error_code)
     if code == ErrorCode.none and partition.committed_offset == _NO_OFFSET:
         code = ErrorCode.unknown_topic_or_partition
     return dataclasses.replace(partition, error_code=code, metadata=partition.metadata or "")
 
 
-def _without_coordinator(request: OffsetFetchRequest) -> v1.OffsetFetchResponse:
-    def refused(index: Any) -> v1.OffsetFetchResponsePartition:
+def _refuse_fetch(request: OffsetFetchRequest) -> v1.OffsetFetchResponse:
+    def partition_error(index: Any) -> v1.OffsetFetchResponsePartition:
         return v1.OffsetFetchResponsePartition(
             partition_index=index,
             committed_offset=_NO_OFFSET,
@@ -56,13 +57,15 @@ def _without_coordinator(request: OffsetFetchRequest) -> v1.OffsetFetchResponse:
 
     return v1.OffsetFetchResponse(
         topics=tuple(
-            v1.OffsetFetchResponseTopic(name=topic.name, partitions=tuple(map(refused, topic.partition_indexes)))
+            v1.OffsetFetchResponseTopic(
+                name=topic.name, partitions=tuple(map(partition_error, topic.partition_indexes))
+            )
             for topic in request.topics
         )
     )
 
 
-LIFTS: Final = (
+UPGRADES: Final = (
     Upgrade(
         "OffsetFetch",
         ApiKey.OFFSET_FETCH,

@@ -11,12 +11,21 @@ from kio.schema.offset_for_leader_epoch.v2.response import OffsetForLeaderEpochR
 from kio.schema.types import TopicName
 from kio.static.primitive import i16, i32, i64
 
-from proxy.convert.versions.entities import Code, Nested, OldRequest, OldResponse, read, recast, up_to, write
+from proxy.convert.versions.entities import (
+    Code,
+    Nested,
+    OldRequest,
+    OldResponse,
+    limit_codes,
+    read,
+    recast,
+    write,
+)
 from proxy.convert.versions.upgrade import Pieces, Upgrade, upgrade_once
 from proxy.wire.apis import ApiKey
 
 __all__ = [
-    "LIFTS",
+    "UPGRADES",
     "OffsetForLeaderEpochRequestV0",
     "OffsetForLeaderEpochResponseV0",
     "OffsetForLeaderEpochResponseV1",
@@ -83,15 +92,15 @@ class OffsetForLeaderEpochResponseV1(OldResponse):
     topics: tuple[OffsetForLeaderTopicResultV1, ...]
 
 
-def _lifted(body: memoryview) -> Pieces:
+def _upgrade_request(body: memoryview) -> Pieces:
     return write(recast(OffsetForLeaderEpochRequest, read(OffsetForLeaderEpochRequestV0, body)))
 
 
-def _lowered(kind: type[Any], code: Code, answer: memoryview) -> Pieces:
+def _downgrade_response(kind: type[Any], code: Code, answer: memoryview) -> Pieces:
     return write(recast(kind, read(OffsetForLeaderEpochResponse, answer), code))
 
 
-def _lift(version: int, lower: Callable[[memoryview], Pieces]) -> Upgrade:
+def _make_upgrade(version: int, downgrade: Callable[[memoryview], Pieces]) -> Upgrade:
     return Upgrade(
         "OffsetForLeaderEpoch",
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
@@ -99,11 +108,21 @@ def _lift(version: int, lower: Callable[[memoryview], Pieces]) -> Upgrade:
         2,
         adds="no current leader epoch: no client is fenced",
         loses="nothing",
-        steps=upgrade_once(_lifted, lower),
+        steps=upgrade_once(_upgrade_request, downgrade),
     )
 
 
-LIFTS: Final = (
-    _lift(0, partial(_lowered, OffsetForLeaderEpochResponseV0, up_to(ErrorCode.invalid_fetch_session_epoch))),
-    _lift(1, partial(_lowered, OffsetForLeaderEpochResponseV1, up_to(ErrorCode.listener_not_found))),
+UPGRADES: Final = (
+    _make_upgrade(
+        0,
+        partial(
+            _downgrade_response,
+            OffsetForLeaderEpochResponseV0,
+            limit_codes(ErrorCode.invalid_fetch_session_epoch),
+        ),
+    ),
+    _make_upgrade(
+        1,
+        partial(_downgrade_response, OffsetForLeaderEpochResponseV1, limit_codes(ErrorCode.listener_not_found)),
+    ),
 )

@@ -26,13 +26,13 @@ from kio.schema.types import TopicName
 from kio.static.primitive import TZAware, i16, i32, i32Timedelta, i64
 
 from proxy.convert.up import to_batches
-from proxy.convert.versions.entities import Code, Nested, OldResponse, read, recast, up_to, write
+from proxy.convert.versions.entities import Code, Nested, OldResponse, limit_codes, read, recast, write
 from proxy.convert.versions.upgrade import AskBroker, Compute, Steps, Upgrade
 from proxy.errors import BadRecords, ClientProtocolError
 from proxy.wire.apis import ApiKey
 from proxy.wire.primitives import Cursor, write_string
 
-__all__ = ["LIFTS", "MAX_BATCH_BYTES", "ProduceResponseV0", "ProduceResponseV1", "ProduceResponseV2"]
+__all__ = ["MAX_BATCH_BYTES", "UPGRADES", "ProduceResponseV0", "ProduceResponseV1", "ProduceResponseV2"]
 
 MAX_BATCH_BYTES: Final = 1_000_000
 """The largest size of a batch in bytes, below the brokers' default limit (message.max.bytes: 1,048,588)."""
@@ -44,7 +44,7 @@ _NO_TRANSACTION: Final = write_string(None, flexible=False)
 _NO_OFFSET: Final = i64(-1)
 _NO_THROTTLE: Final = i32Timedelta.parse(timedelta())
 _CODES: Final[Sequence[Code]] = tuple(
-    up_to(
+    limit_codes(
         newest,
         kafka_storage_error=ErrorCode.not_leader_or_follower,
         invalid_record=ErrorCode.corrupt_message,
@@ -142,7 +142,7 @@ class _Request:
 
 
 @attrs.frozen
-class _Told:
+class _PartitionResult:
     """The response for one partition."""
 
     index: int
@@ -151,13 +151,13 @@ class _Told:
     log_append_time: TZAware | None = None
 
 
-class _ToldTopic(NamedTuple):
+class _TopicResult(NamedTuple):
     name: str
-    partition_responses: tuple[_Told, ...]
+    partition_responses: tuple[_PartitionResult, ...]
 
 
-class _ToldAll(NamedTuple):
-    responses: tuple[_ToldTopic, ...]
+class _ProduceResult(NamedTuple):
+    responses: tuple[_TopicResult, ...]
     throttle_time: i32Timedelta
 
 
@@ -167,12 +167,12 @@ _Converted = Mapping[_Key, tuple[_Batch, ...] | ErrorCode]
 
 def _steps(version: int, body: memoryview) -> Steps:
     request = _Request.read(body)
-    converted: _Converted = yield Compute(partial(_convert, request), len(body))
-    told = {
-        key: _Told(key.partition, some if isinstance(some, ErrorCode) else ErrorCode.none)
+    converted: _Converted = yield Compute(partial(_convert_sets, request), len(body))
+    results = {
+        key: _PartitionResult(key.partition, some if isinstance(some, ErrorCode) else ErrorCode.none)
         for key, some in converted.items()
     }
-    is_refused = any(each.error_code != ErrorCode.none for each in told.values())
+    is_refused = any(each.error_code != ErrorCode.none for each in results.values())
     # With acks 0, the connection is closed once the rest of the request has arrived at the broker.
     acks = request.acks or int(is_refused)
     throttle_time = _NO_THROTTLE
@@ -180,33 +180,33 @@ def _steps(version: int, body: memoryview) -> Steps:
     while left:
         now = {key: some[0] for key, some in left.items()}
         left = {key: some[1:] for key, some in left.items() if some[1:]}
-        asked = _lifted(acks, request.timeout_ms, now)
-        answer = yield AskBroker(asked, is_answered=acks != 0, is_last=not left)
+        request_body = _encode_request(acks, request.timeout_ms, now)
+        answer = yield AskBroker(request_body, is_answered=acks != 0, is_last=not left)
         if answer is not None:
             response = read(ProduceResponse, answer)
             throttle_time = max(throttle_time, response.throttle_time)
-            _join(told, now, response)
-            left = {key: some for key, some in left.items() if told[key].error_code == ErrorCode.none}
+            _merge_response(results, now, response)
+            left = {key: some for key, some in left.items() if results[key].error_code == ErrorCode.none}
     if request.acks:
-        return write(_lowered(version, told, throttle_time))
+        return write(_build_response(version, results, throttle_time))
     if is_refused:
         raise ClientProtocolError("records that are not to be acknowledged cannot be converted")
     return None
 
 
-def _convert(request: _Request) -> _Converted:
+def _convert_sets(request: _Request) -> _Converted:
     """Return the record batches of each partition, or an error code. Cost: O(records)."""
-    return {key: _batches(message_set) for key, message_set in request.sets.items()}
+    return {key: _convert_set(message_set) for key, message_set in request.sets.items()}
 
 
-def _batches(message_set: memoryview) -> tuple[_Batch, ...] | ErrorCode:
+def _convert_set(message_set: memoryview) -> tuple[_Batch, ...] | ErrorCode:
     try:
         return to_batches(message_set, max_batch_bytes=MAX_BATCH_BYTES)
     except BadRecords as wrong:
         return wrong.code
 
 
-def _lifted(acks: int, timeout_ms: int, batches: Mapping[_Key, _Batch]) -> list[bytes | memoryview]:
+def _encode_request(acks: int, timeout_ms: int, batches: Mapping[_Key, _Batch]) -> list[bytes | memoryview]:
     """Encode a request of v3. Layout: ``transactional_id: nullable string``, then as v2. Batches are not copied."""
     pieces: list[bytes | memoryview] = [_NO_TRANSACTION + _ACKS.pack(acks, timeout_ms)]
     topics = [(topic, list(keys)) for topic, keys in groupby(batches, key=lambda key: key.topic)]
@@ -218,30 +218,32 @@ def _lifted(acks: int, timeout_ms: int, batches: Mapping[_Key, _Batch]) -> list[
     return pieces
 
 
-def _join(told: dict[_Key, _Told], asked: Iterable[_Key], response: ProduceResponse) -> None:
-    """Merge *response* into *told*, which has the offset of each partition's first batch, or the first error."""
+def _merge_response(results: dict[_Key, _PartitionResult], keys: Iterable[_Key], response: ProduceResponse) -> None:
+    """Merge *response* into *results*, which has the offset of each partition's first batch, or the first error."""
     answers = {
         _Key(topic.name, int(each.index)): each
         for topic in response.responses
         for each in topic.partition_responses
     }
-    for key in asked:
+    for key in keys:
         answer = answers.get(key)
         if answer is None:
-            told[key] = _Told(key.partition, ErrorCode.unknown_server_error)
+            results[key] = _PartitionResult(key.partition, ErrorCode.unknown_server_error)
         elif answer.error_code != ErrorCode.none:
-            told[key] = _Told(key.partition, answer.error_code)
-        elif told[key].base_offset == _NO_OFFSET:
-            told[key] = _Told(key.partition, ErrorCode.none, answer.base_offset, answer.log_append_time)
+            results[key] = _PartitionResult(key.partition, answer.error_code)
+        elif results[key].base_offset == _NO_OFFSET:
+            results[key] = _PartitionResult(
+                key.partition, ErrorCode.none, answer.base_offset, answer.log_append_time
+            )
 
 
-def _lowered(version: int, told: Mapping[_Key, _Told], throttle_time: i32Timedelta) -> Any:
-    topics = groupby(told.items(), key=lambda item: item[0].topic)
-    responses = (_ToldTopic(topic, tuple(each for _, each in some)) for topic, some in topics)
-    return recast(_RESPONSES[version], _ToldAll(tuple(responses), throttle_time), _CODES[version])
+def _build_response(version: int, results: Mapping[_Key, _PartitionResult], throttle_time: i32Timedelta) -> Any:
+    topics = groupby(results.items(), key=lambda item: item[0].topic)
+    responses = (_TopicResult(topic, tuple(each for _, each in some)) for topic, some in topics)
+    return recast(_RESPONSES[version], _ProduceResult(tuple(responses), throttle_time), _CODES[version])
 
 
-LIFTS: Final = tuple(
+UPGRADES: Final = tuple(
     Upgrade(
         "Produce",
         ApiKey.PRODUCE,

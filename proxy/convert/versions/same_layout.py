@@ -2,19 +2,19 @@
 
 from typing import Final
 
-from proxy.convert.versions.upgrade import Upgrade, same_layout, throttle_at_the_end, throttle_in_front
+from proxy.convert.versions.upgrade import Upgrade, read_throttle_at_the_end, read_throttle_in_front, same_layout
 from proxy.wire.apis import ApiKey
 
-__all__ = ["LIFTS"]
+__all__ = ["UPGRADES"]
 
-LIFTS: Final = tuple(
+UPGRADES: Final = tuple(
     Upgrade(api, key, 0, 1, "nothing", "nothing", same_layout, throttle_ms)
     for api, key, throttle_ms in (
-        ("AlterReplicaLogDirs", ApiKey.ALTER_REPLICA_LOG_DIRS, throttle_in_front),
-        ("DescribeLogDirs", ApiKey.DESCRIBE_LOG_DIRS, throttle_in_front),
-        ("CreateDelegationToken", ApiKey.CREATE_DELEGATION_TOKEN, throttle_at_the_end),
-        ("RenewDelegationToken", ApiKey.RENEW_DELEGATION_TOKEN, throttle_at_the_end),
-        ("ExpireDelegationToken", ApiKey.EXPIRE_DELEGATION_TOKEN, throttle_at_the_end),
-        ("DescribeDelegationToken", ApiKey.DESCRIBE_DELEGATION_TOKEN, throttle_at_the_end),
+        ("AlterReplicaLogDirs", ApiKey.ALTER_REPLICA_LOG_DIRS, read_throttle_in_front),
+        ("DescribeLogDirs", ApiKey.DESCRIBE_LOG_DIRS, read_throttle_in_front),
+        ("CreateDelegationToken", ApiKey.CREATE_DELEGATION_TOKEN, read_throttle_at_the_end),
+        ("RenewDelegationToken", ApiKey.RENEW_DELEGATION_TOKEN, read_throttle_at_the_end),
+        ("ExpireDelegationToken", ApiKey.EXPIRE_DELEGATION_TOKEN, read_throttle_at_the_end),
+        ("DescribeDelegationToken", ApiKey.DESCRIBE_DELEGATION_TOKEN, read_throttle_at_the_end),
     )
 )

@@ -10,7 +10,7 @@ from typing import Final
 from proxy.convert.versions.upgrade import Upgrade
 from proxy.wire.apis import ApiKey, ApiRanges
 
-__all__ = ["LIFTS", "TARGETS", "markdown_table", "serves"]
+__all__ = ["TARGETS", "UPGRADES", "markdown_table", "serves"]
 
 _APIS: Final[Mapping[int, tuple[int, str]]] = {
     ApiKey.PRODUCE: (3, "produce"),
@@ -45,7 +45,7 @@ class _Upgrades(Mapping[tuple[int, int], Upgrade]):
     """A mapping that imports an API's module on first use: importing all would take a fifth of the start."""
 
     def __getitem__(self, version: tuple[int, int]) -> Upgrade:
-        return _lifts_of(version[0])[version]
+        return _load_upgrades(version[0])[version]
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return iter(TARGETS)
@@ -57,15 +57,15 @@ class _Upgrades(Mapping[tuple[int, int], Upgrade]):
         return version in TARGETS
 
 
-LIFTS: Final[Mapping[tuple[int, int], Upgrade]] = _Upgrades()
+UPGRADES: Final[Mapping[tuple[int, int], Upgrade]] = _Upgrades()
 """The upgrade of each version, by API key and version."""
 
 
 @cache
-def _lifts_of(key: int) -> Mapping[tuple[int, int], Upgrade]:
+def _load_upgrades(key: int) -> Mapping[tuple[int, int], Upgrade]:
     _, name = _APIS[key]
-    lifts: Sequence[Upgrade] = import_module(f"proxy.convert.versions.{name}").LIFTS
-    return {(lift.key, lift.version): lift for lift in lifts}
+    upgrades: Sequence[Upgrade] = import_module(f"proxy.convert.versions.{name}").UPGRADES
+    return {(upgrade.key, upgrade.version): upgrade for upgrade in upgrades}
 
 
 _PRODUCE_SINCE: Final = 3
@@ -81,8 +81,8 @@ def serves(broker: ApiRanges, key: int, version: int) -> bool:
     Args: broker: the versions that the broker reports in ApiVersions.
           key:    the API key.
     """
-    told = broker.get(key)
-    if told is None or version not in told:
+    versions = broker.get(key)
+    if versions is None or version not in versions:
         return False
     fetch_range = broker.get(ApiKey.FETCH)
     has_lost_old_records = fetch_range is not None and fetch_range.first > 0
@@ -96,13 +96,13 @@ def markdown_table() -> str:
     API with equal differences share a row.
     """
     rows = ["| API | versions | upgraded to | added | lost |", "|---|---|---|---|---|"]
-    for _, some in groupby(LIFTS.values(), key=lambda lift: (lift.key, lift.adds, lift.loses)):
-        lifts = list(some)
-        lift = lifts[0]
-        rows.append(f"| {lift.api} | {_span(lifts)} | {lift.to} | {lift.adds} | {lift.loses} |")
+    for _, some in groupby(UPGRADES.values(), key=lambda upgrade: (upgrade.key, upgrade.adds, upgrade.loses)):
+        upgrades = list(some)
+        upgrade = upgrades[0]
+        rows.append(f"| {upgrade.api} | {_span(upgrades)} | {upgrade.to} | {upgrade.adds} | {upgrade.loses} |")
     return "\n".join(rows) + "\n"
 
 
-def _span(lifts: Sequence[Upgrade]) -> str:
-    first, last = lifts[0].version, lifts[-1].version
+def _span(upgrades: Sequence[Upgrade]) -> str:
+    first, last = upgrades[0].version, upgrades[-1].version
     return str(first) if first == last else f"{first}-{last}"

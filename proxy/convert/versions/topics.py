@@ -10,14 +10,14 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 from kio.static.primitive import i16
 
-from proxy.convert.versions.entities import Code, Nested, OldResponse, read, recast, up_to, write
+from proxy.convert.versions.entities import Code, Nested, OldResponse, limit_codes, read, recast, write
 from proxy.convert.versions.upgrade import Pieces, Upgrade, upgrade_once
 from proxy.wire.apis import ApiKey
 
-__all__ = ["LIFTS", "CreateTopicsResponseV0", "CreateTopicsResponseV1", "DeleteTopicsResponseV0"]
+__all__ = ["UPGRADES", "CreateTopicsResponseV0", "CreateTopicsResponseV1", "DeleteTopicsResponseV0"]
 
 _NOT_ONLY_VALIDATED: Final = b"\0"
-_DELETED: Final = up_to(ErrorCode.policy_violation, topic_deletion_disabled=ErrorCode.invalid_request)
+_DELETED: Final = limit_codes(ErrorCode.policy_violation, topic_deletion_disabled=ErrorCode.invalid_request)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,28 +58,30 @@ class DeleteTopicsResponseV0(OldResponse):
     responses: tuple[DeletableTopicResultV0, ...]
 
 
-def _created(kind: type[Any], code: Code, answer: memoryview) -> Pieces:
+def _downgrade_create(kind: type[Any], code: Code, answer: memoryview) -> Pieces:
     return write(recast(kind, read(CreateTopicsResponse, answer), code))
 
 
-def _deleted(answer: memoryview) -> Pieces:
+def _downgrade_delete(answer: memoryview) -> Pieces:
     return write(recast(DeleteTopicsResponseV0, read(DeleteTopicsResponse, answer), _DELETED))
 
 
-def _validated_too(body: memoryview) -> Pieces:
+def _add_validate_only(body: memoryview) -> Pieces:
     """Append v1's field ``validate_only``, which is false."""
     return [body, _NOT_ONLY_VALIDATED]
 
 
-def _as_it_is(body: memoryview) -> Pieces:
+def _keep_body(body: memoryview) -> Pieces:
     return [body]
 
 
-_CREATED_V0: Final = partial(_created, CreateTopicsResponseV0, up_to(ErrorCode.unsupported_for_message_format))
-_CREATED_V1: Final = partial(_created, CreateTopicsResponseV1, up_to(ErrorCode.policy_violation))
+_CREATED_V0: Final = partial(
+    _downgrade_create, CreateTopicsResponseV0, limit_codes(ErrorCode.unsupported_for_message_format)
+)
+_CREATED_V1: Final = partial(_downgrade_create, CreateTopicsResponseV1, limit_codes(ErrorCode.policy_violation))
 _ONLY_VALIDATED: Final = "validate_only is false"
 
-LIFTS: Final = (
+UPGRADES: Final = (
     Upgrade(
         "CreateTopics",
         ApiKey.CREATE_TOPICS,
@@ -87,8 +89,18 @@ LIFTS: Final = (
         2,
         _ONLY_VALIDATED,
         "nothing",
-        upgrade_once(_validated_too, _CREATED_V0),
+        upgrade_once(_add_validate_only, _CREATED_V0),
     ),
-    Upgrade("CreateTopics", ApiKey.CREATE_TOPICS, 1, 2, "nothing", "nothing", upgrade_once(_as_it_is, _CREATED_V1)),
-    Upgrade("DeleteTopics", ApiKey.DELETE_TOPICS, 0, 1, "nothing", "nothing", upgrade_once(_as_it_is, _deleted)),
+    Upgrade(
+        "CreateTopics", ApiKey.CREATE_TOPICS, 1, 2, "nothing", "nothing", upgrade_once(_keep_body, _CREATED_V1)
+    ),
+    Upgrade(
+        "DeleteTopics",
+        ApiKey.DELETE_TOPICS,
+        0,
+        1,
+        "nothing",
+        "nothing",
+        upgrade_once(_keep_body, _downgrade_delete),
+    ),
 )

@@ -13,9 +13,9 @@ __all__ = [
     "Pieces",
     "Steps",
     "Upgrade",
+    "read_throttle_at_the_end",
+    "read_throttle_in_front",
     "same_layout",
-    "throttle_at_the_end",
-    "throttle_in_front",
     "upgrade_once",
 ]
 
@@ -77,7 +77,7 @@ Raises: MalformedFrame: before the first step, the request cannot be decoded; la
     ClientProtocolError: the client's connection must be closed."""
 
 
-def _never(_: memoryview) -> int:
+def _no_throttle(_: memoryview) -> int:
     return 0
 
 
@@ -99,7 +99,7 @@ class Upgrade:
     """The meaning of the older version that is lost, for the documentation."""
     steps: Callable[[memoryview], Steps] | None
     """Returns the steps for a request's body; None for fetches, which Sidefetch answers itself."""
-    throttle_ms: Callable[[memoryview], int] = _never
+    throttle_ms: Callable[[memoryview], int] = _no_throttle
     """Returns the throttle time in a broker's response, in ms, if this client is too old to observe it."""
 
 
@@ -113,22 +113,22 @@ def same_layout(body: memoryview) -> Steps:
 
 
 def upgrade_once(
-    lift: Callable[[memoryview], Pieces], lower: Callable[[memoryview], Pieces]
+    upgrade: Callable[[memoryview], Pieces], downgrade: Callable[[memoryview], Pieces]
 ) -> Callable[[memoryview], Steps]:
     """Return a function that returns the steps for a request's body, for upgrades with one request to the broker.
 
-    Args: lift:  converts the body of the request to the newer version.
-          lower: converts the body of the broker's response to the client's version.
+    Args: upgrade:   converts the body of the request to the newer version.
+          downgrade: converts the body of the broker's response to the client's version.
     """
 
     def steps(body: memoryview) -> Steps:
-        answer = yield AskBroker(lift(body))
-        return lower(answer)
+        answer = yield AskBroker(upgrade(body))
+        return downgrade(answer)
 
     return steps
 
 
-def throttle_in_front(answer: memoryview) -> int:
+def read_throttle_in_front(answer: memoryview) -> int:
     """Return the throttle time, in ms, at the beginning of the response body *answer*; 0 if that is too short.
 
     Layout: ``throttle_time: i32 | ...``.
@@ -136,9 +136,9 @@ def throttle_in_front(answer: memoryview) -> int:
     return int(_I32.unpack_from(answer)[0]) if len(answer) >= _I32.size else 0
 
 
-def throttle_at_the_end(answer: memoryview) -> int:
+def read_throttle_at_the_end(answer: memoryview) -> int:
     """Return the throttle time, in ms, at the end of the response body *answer*; 0 if that is too short.
 
     Layout: ``... | throttle_time: i32``.
     """
-    return throttle_in_front(answer[-_I32.size :])
+    return read_throttle_in_front(answer[-_I32.size :])

@@ -103,12 +103,12 @@ class LedgerWriter:
             state.software = record.software or None
         self._cluster_id = connection.topology.cluster_id
         now_s, weight = trio.current_time(), self._sampler.weight
-        row = self._rows.of(connection, record, now_s, software=state.software, weight=weight)
+        row = self._rows.make_row(connection, record, now_s, software=state.software, weight=weight)
         if row is not None:
             self._write(self._folds.add(row, connection.number))
 
     def end_connection(self, connection: ConnectionInfo, /) -> None:
-        self._write(self._folds.left(connection.number))
+        self._write(self._folds.take_runs_of(connection.number))
         self._connections.pop(connection.number, None)
 
     @property
@@ -151,7 +151,7 @@ class LedgerWriter:
     async def _end_runs(self) -> None:
         while True:
             await trio.sleep(_FOLDS_S)
-            self._write(self._folds.over(epoch_us(trio.current_time())))
+            self._write(self._folds.take_old(epoch_us(trio.current_time())))
 
     def _add_sink(self, config: LedgerConfig) -> RowSink:
         self._backlogs.append(Backlog(config.memory_bytes, self.proxy_id))
@@ -170,7 +170,7 @@ class LedgerWriter:
                 backlog.put(line)
 
     def _lost_line(self, loss: Loss, at_us: int, cluster_id: str | None) -> bytes:
-        return encode_row(self._rows.lost(loss, at_us, cluster_id or self._cluster_id))
+        return encode_row(self._rows.make_lost_row(loss, at_us, cluster_id or self._cluster_id))
 
 
 def process_id() -> str:

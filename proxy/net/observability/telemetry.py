@@ -96,7 +96,7 @@ class Telemetry:
         self._state.observe(connection, record, _now_us())
 
     def end_connection(self, connection: ConnectionInfo, /) -> None:
-        self._state.left(connection)
+        self._state.remove(connection)
 
     def snapshot(self) -> MetricsSnapshot:
         """Return the present values of all metrics and of the status page.
@@ -143,7 +143,7 @@ class Telemetry:
 
     def _add_problem(self, level: Level, event: str, fields: Mapping[str, Scalar]) -> None:
         if level != "debug":
-            self._problems.tell(level, event, fields, _now_us())
+            self._problems.add(level, event, fields, _now_us())
 
 
 def _now_us() -> int:

@@ -34,7 +34,7 @@ from proxy.events import ExchangeRecord, Record
 from proxy.net.io.logs import Log
 from proxy.net.observability.observers import ConnectionInfo
 from proxy.net.observability.sdk import SdkLog, create_resource, import_otlp
-from proxy.telemetry import attributes as names
+from proxy.telemetry import attributes as semconv
 from proxy.telemetry.exporting import Exporter
 from proxy.telemetry.producers import Producer, Producers
 from proxy.telemetry.spans import PendingSpans, Span, SpanSubject, shared_span
@@ -146,7 +146,7 @@ class Traces:
         trace = client.being_sent.popleft() if client.being_sent else self._begin_trace()
         connection.trace_id = f"{trace.trace_id:032x}" if trace.is_wanted else None
         if trace.is_wanted:
-            self._emit(trace, client.pending.exchange(record, self._subject_of(connection), trace.producers))
+            self._emit(trace, client.pending.make_span(record, self._subject_of(connection), trace.producers))
         else:
             client.pending.drop(record)
 
@@ -170,7 +170,7 @@ class Traces:
     def end_connection(self, connection: ConnectionInfo, /) -> None:
         client = self._clients.pop(connection.number, None)
         if client is not None and client.pending and (trace := self._begin_trace()).is_wanted:
-            self._emit(trace, client.pending.unclaimed(self._subject_of(connection), trio.current_time()))
+            self._emit(trace, client.pending.make_unclaimed_span(self._subject_of(connection), trio.current_time()))
 
     async def close(self, within_s: float) -> None:
         """Export all remaining spans and end the SDK, in at most *within_s* seconds.
@@ -217,9 +217,9 @@ class Traces:
         exported.set_attributes({attribute.name: value for attribute, value in span.attributes.items()})
         if span.error:
             exported.set_status(Status(StatusCode.ERROR, span.error))
-        if span.below:
+        if span.children:
             context = set_span_in_context(exported, parent)
-            for each in span.below:
+            for each in span.children:
                 self._export(each, context, offset_s)
         self._counts["spans"] += 1
         exported.end(at_ns(span.end_s))
@@ -233,7 +233,7 @@ def _link(producer: Producer) -> Link:
     context = SpanContext(
         producer.trace_id, producer.span_id, is_remote=True, trace_flags=TraceFlags(producer.flags)
     )
-    return Link(context, {names.LINK_OFFSET.name: producer.offset})
+    return Link(context, {semconv.LINK_OFFSET.name: producer.offset})
 
 
 class _TraceIds(RandomIdGenerator):
@@ -255,7 +255,7 @@ class _EnvironmentSampler(Sampler):
 
     def decide(self, trace_id: int) -> SamplingResult:
         """Return the decision of the environment's sampler for a new trace."""
-        return self._configured.should_sample(_ROOT, trace_id, names.POLL.name, SpanKind.CLIENT)
+        return self._configured.should_sample(_ROOT, trace_id, semconv.POLL.name, SpanKind.CLIENT)
 
     def should_sample(self, *_: Any, **__: Any) -> SamplingResult:
         """Return ``decided``, the decision for the trace that is being exported, for each of its spans."""

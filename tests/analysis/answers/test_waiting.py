@@ -1,6 +1,6 @@
 from pyspark.sql import SparkSession
 
-from proxy.analysis.answers.waiting import CAUSES, merged, waiting
+from proxy.analysis.answers.waiting import CAUSES, merge_waits, waiting
 from tests.analysis.rows import ledger_of, row
 
 DAY_US = 86_400_000_000
@@ -18,7 +18,7 @@ def test_waits_are_told_by_cause_and_merge_over_days(spark: SparkSession) -> Non
     by_day = waiting(ledger_of(spark, *busy, *idle)).cache()
 
     daily = {(each["day"].day, each["cause"], each["with_records"]): each for each in by_day.collect()}
-    rows = {(each["cause"], each["with_records"]): each for each in merged(by_day).collect()}
+    rows = {(each["cause"], each["with_records"]): each for each in merge_waits(by_day).collect()}
     by_day.unpersist()
 
     assert set(rows) == {(cause, with_records) for cause in CAUSES for with_records in (True, False)}

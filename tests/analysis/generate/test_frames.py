@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from proxy.analysis.generate.cluster import cluster_of
-from proxy.analysis.generate.frames import generate, tiled
+from proxy.analysis.generate.frames import generate, repeat_ledger
 from proxy.analysis.generate.mix import FleetMix
 from proxy.analysis.generate.sidecar import sidecar_rows
 from proxy.analysis.schemas import SCHEMAS
@@ -33,7 +33,7 @@ def test_frames_have_the_rows_that_files_would(record: str, spark: SparkSession)
 
 def test_tiles_are_the_same_sidecars_under_other_names_and_on_other_days(spark: SparkSession) -> None:
     ledger = generate(spark, MIX, 1, sidecars=1, hours=0.1)
-    tiles = tiled(ledger, copies=3, days=2)
+    tiles = repeat_ledger(ledger, copies=3, days=2)
 
     once = [row.asDict() for row in ledger.session.collect()]
     rows = [row.asDict() for row in tiles.session.collect()]

@@ -10,7 +10,7 @@ from proxy.analysis.generate.connection import REQUEST_BYTES, RESPONSE_BYTES
 from proxy.analysis.generate.fetcher import UPSTREAM_MAX_WAIT_US, VERSION
 from proxy.analysis.generate.mix import FETCH, KINDS, FleetMix
 from proxy.analysis.generate.sidecar import sidecar_rows
-from proxy.convert.versions.table import LIFTS
+from proxy.convert.versions.table import UPGRADES
 from proxy.telemetry.folding import RowFolding
 from proxy.telemetry.ledger import RECORDS, Row, problems
 from proxy.wire.fetch import request_layout, response_layout
@@ -162,7 +162,7 @@ def test_generated_upgrades_are_those_of_sidefetch() -> None:
     told = {(api["key"], api["version"], api["upgraded_to"]) for row in rows for api in row["apis"]}
 
     assert {to for key, _, to in told if key == FETCH} == {VERSION}
-    lifts = {(int(key), version): lift.to for (key, version), lift in LIFTS.items()}
+    lifts = {(int(key), version): lift.to for (key, version), lift in UPGRADES.items()}
     assert {each for each in told if each[0] != FETCH} == {
         (key, version, lifts.get((key, version), version)) for key, version, _ in told if key != FETCH
     }

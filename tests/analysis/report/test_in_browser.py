@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from proxy.analysis.report.page import page
+from proxy.analysis.report.page import render_page
 from tests.analysis.report.reports import HOSTILE, report
 from tests.net.browser import PHONE, WIDE, Browser, browsing, serious_faults
 from tests.prerequisites import require
@@ -27,7 +27,7 @@ async def test_it_can_be_read_at_any_width_in_both_themes_by_all_and_asks_for_no
     browser: Browser, tmp_path: Path
 ) -> None:
     file = tmp_path / "report.html"
-    file.write_text(page(report()), encoding="utf-8")
+    file.write_text(render_page(report()), encoding="utf-8")
     await browser.open(file.as_uri())
     grounds = {}
     for theme in ("light", "dark"):
@@ -63,7 +63,7 @@ return [getComputedStyle(document.body).backgroundColor, getComputedStyle(bar).f
 
 async def test_it_prints(browser: Browser, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
-    file.write_text(page(report()), encoding="utf-8")
+    file.write_text(render_page(report()), encoding="utf-8")
     await browser.open(file.as_uri())
     printed = await trio.to_thread.run_sync(lambda: browser.chrome.print_page())
 

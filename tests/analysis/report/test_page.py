@@ -7,7 +7,7 @@ from pathlib import Path
 import attrs
 
 from proxy.analysis.report.model import Recommendation
-from proxy.analysis.report.page import page
+from proxy.analysis.report.page import render_page
 from tests.analysis.report.reports import HOSTILE, report
 
 ROOT = Path(__file__).parents[3]
@@ -39,7 +39,7 @@ class Elements(HTMLParser):
 
 
 def test_it_is_one_file_without_a_script_and_names_of_clients_are_but_text() -> None:
-    text = page(report())
+    text = render_page(report())
     elements = Elements(text)
 
     assert elements.open == []
@@ -52,7 +52,7 @@ def test_it_is_one_file_without_a_script_and_names_of_clients_are_but_text() -> 
 
 
 def test_each_number_is_there_in_words_and_exactly() -> None:
-    text = page(report())
+    text = render_page(report())
 
     assert '<b data-value="4810000000000.0">4.81 TB</b>' in text
     assert '<b data-value="412.5">$412</b>' in text
@@ -61,7 +61,7 @@ def test_each_number_is_there_in_words_and_exactly() -> None:
 
 
 def test_what_it_is_made_from_is_told_first() -> None:
-    text = page(report())
+    text = render_page(report())
 
     assert "2024-10-04 00:00 to 2024-10-18 00:00" in text
     assert "and 2 more" in text
@@ -71,8 +71,8 @@ def test_what_it_is_made_from_is_told_first() -> None:
 
 
 def test_where_nothing_is_to_be_done_it_says_so() -> None:
-    assert "Nothing: by these ledgers" in page(attrs.evolve(report(), advice=()))
-    assert "Nothing: by these ledgers" not in page(report())
+    assert "Nothing: by these ledgers" in render_page(attrs.evolve(report(), advice=()))
+    assert "Nothing: by these ledgers" not in render_page(report())
 
 
 def test_advice_is_in_order() -> None:
@@ -80,7 +80,7 @@ def test_advice_is_in_order() -> None:
     titles = [advice.title for advice in it.advice]
 
     assert isinstance(it.advice[0], Recommendation)
-    assert re.findall(r"<h3>(Upgrade|Move)", page(it)) == [title.split()[0] for title in titles]
+    assert re.findall(r"<h3>(Upgrade|Move)", render_page(it)) == [title.split()[0] for title in titles]
 
 
 def test_its_colours_are_those_of_the_status_page() -> None:
@@ -93,7 +93,7 @@ def test_its_colours_are_those_of_the_status_page() -> None:
 
 
 def test_its_charts_have_the_colours_of_the_theme() -> None:
-    drawings = re.findall(r"<svg [^>]*class=\"marks\".*?</svg>", page(report()), re.DOTALL)
+    drawings = re.findall(r"<svg [^>]*class=\"marks\".*?</svg>", render_page(report()), re.DOTALL)
 
     assert len(drawings) == 2 * 5
     for drawing in drawings:

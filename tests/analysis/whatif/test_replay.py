@@ -6,7 +6,7 @@ from proxy.analysis.whatif.replay import BACK_OFF_S, Others, Outcome, Replay
 def fetched(
     replay: Replay, fetcher: str, now_s: float, *, told_id: int = 0, size: int = 10, full: bool = False
 ) -> None:
-    replay.fetched("proxy", fetcher, told_id, size, 1, now_s, full=full)
+    replay.apply_fetches("proxy", fetcher, told_id, size, 1, now_s, full=full)
 
 
 def test_a_fetcher_that_never_asked_for_a_session_wants_none() -> None:
@@ -20,7 +20,7 @@ def test_a_fetcher_has_its_session_until_it_is_closed() -> None:
     replay = Replay(1, shards=1)
     fetched(replay, "a", 0.0, told_id=7, full=True)
     fetched(replay, "a", 1.0, told_id=7)
-    replay.closed("proxy", 7, 2.0)
+    replay.apply_end("proxy", 7, 2.0)
     fetched(replay, "b", 3.0, told_id=8, full=True)
 
     outcome = replay.outcome
@@ -89,5 +89,5 @@ def test_fetchers_of_which_nothing_is_heard_are_forgotten() -> None:
         fetched(replay, f"fetcher {hour}", hour * 3600.0, told_id=hour + 1, full=True)
 
     assert len(replay._fetchers) <= 2
-    assert len(replay._by_told) <= 2
+    assert len(replay._by_ledger_id) <= 2
     assert replay.outcome.granted == 100

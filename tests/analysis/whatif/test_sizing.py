@@ -4,8 +4,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from proxy.analysis.whatif.fleet import Fleet, candidates, heap_bytes, play
-from proxy.analysis.whatif.replay import Others
-from proxy.analysis.whatif.sizing import RESULT, sizing, smallest
+from proxy.analysis.whatif.replay import Others, Outcome
+from proxy.analysis.whatif.sizing import RESULT, select_smallest, sizing
 from tests.analysis.rows import columns
 
 FLEET = Fleet(clients=200, partitions=1000, brokers=10, read=1000, restart_s=600)
@@ -32,6 +32,14 @@ def test_enough_slots_grant_everybody_and_too_few_refuse() -> None:
     assert tight.peak_partitions == 100 * tight.peak_sessions
 
 
+def test_fleet_without_a_session_at_a_broker_needs_no_slot() -> None:
+    tiny = Fleet(clients=1, partitions=100, brokers=100, read=1)
+
+    assert tiny.sessions == 0
+    assert candidates(tiny, Others()) == [0]
+    assert play(tiny, 0, 1) == Outcome()
+
+
 def test_as_many_slots_as_sessions_are_too_few_since_shards_are_not_even() -> None:
     assert play(FLEET, 200, 1).refused > 0
 
@@ -52,6 +60,6 @@ def test_the_smallest_number_is_one_from_which_on_all_are_enough(spark: SparkSes
     assert [each["slots"] for each in rows] == [160, 200, 400, 480]
     assert [each["is_enough"] for each in rows] == [False, False, True, True]
     assert all(each["heap_bytes"] == heap_bytes(each["peak_sessions"], each["peak_partitions"]) for each in rows)
-    assert [each["slots"] for each in smallest(sized).collect()] == [400]
-    assert smallest(sized.where("slots < 400")).isEmpty()
+    assert [each["slots"] for each in select_smallest(sized).collect()] == [400]
+    assert select_smallest(sized.where("slots < 400")).isEmpty()
     sized.unpersist()

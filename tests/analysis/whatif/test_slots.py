@@ -91,11 +91,11 @@ def played(rows: list[Row], others: Others) -> dict[int, Outcome]:
     for at_us, fetches, each in sorted(events, key=lambda event: event[0]):
         replay = replays[each["node"]]
         if each["record"] == "session":
-            replay.closed(each["proxy_id"], each["session_id"], at_us / 1e6)
+            replay.apply_end(each["proxy_id"], each["session_id"], at_us / 1e6)
             continue
         fetcher = f"{each['connection_id']}/{each['fetcher_id']}"
         size = each["size"] // each["fetches"]
-        replay.fetched(
+        replay.apply_fetches(
             each["proxy_id"], fetcher, each["session_id"], size, fetches, at_us / 1e6, full=each["kind"] == "full"
         )
     return {node: replay.outcome for node, replay in replays.items()}

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from proxy.convert.versions.table import LIFTS
+from proxy.convert.versions.table import UPGRADES
 from proxy.convert.versions.upgrade import AskBroker, AskCoordinator, Compute
 from proxy.demo.messages import encode_request, encode_response, read_request, read_response
 
@@ -32,7 +32,7 @@ class Played:
 
 def play(key: int, version: int, body: bytes, answers: Iterable[Answer] | Callable[[Any], Answer]) -> Played:
     """Take all steps; a broker that serves the version lifted to gives *answers* in turn, or as it is asked."""
-    lift = LIFTS[key, version]
+    lift = UPGRADES[key, version]
     assert lift.steps is not None
     steps, played, came_back = lift.steps(memoryview(body)), Played(), None
     given = iter(answers) if not callable(answers) else None

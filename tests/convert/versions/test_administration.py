@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.convert.versions.table import LIFTS
+from proxy.convert.versions.table import UPGRADES
 from tests.convert.versions.lifting import Played, answer, asked, play, request
 from tests.convert.versions.old import admin, encoded, group
 
@@ -167,7 +167,7 @@ def test_who_has_one_timeout_has_it_for_both(version: int, body: bytes, rebalanc
 
 @pytest.mark.parametrize(("code", "told"), [(25, 25), (79, -1), (81, -1), (999, -1)])
 def test_errors_of_joining_that_the_client_cannot_know_are_unknown_ones(code: int, told: int) -> None:
-    steps = LIFTS[11, 0].steps
+    steps = UPGRADES[11, 0].steps
     assert steps is not None
     running = steps(memoryview(member(group.JoinGroupRequest_v0)))
     next(running)
@@ -236,9 +236,9 @@ def test_clients_that_do_not_throttle_themselves_are_held_back(key: int) -> None
     """Check v1; clients of v2 of the other APIs, which are upgraded to v1, throttle themselves (KIP-219)."""
     reply = SAME[key][1] if key in SAME else {"throttle_time": 7}
 
-    assert LIFTS[key, 0].throttle_ms(memoryview(answer(key, 1, reply))) == 7
+    assert UPGRADES[key, 0].throttle_ms(memoryview(answer(key, 1, reply))) == 7
 
 
-@pytest.mark.parametrize(("key", "version"), [each for each in LIFTS if each[0] not in (*SAME, 29, 30, 31)])
+@pytest.mark.parametrize(("key", "version"), [each for each in UPGRADES if each[0] not in (*SAME, 29, 30, 31)])
 def test_nobody_else_is_held_back(key: int, version: int) -> None:
-    assert LIFTS[key, version].throttle_ms(memoryview(struct.pack(">i", 7))) == 0
+    assert UPGRADES[key, version].throttle_ms(memoryview(struct.pack(">i", 7))) == 0

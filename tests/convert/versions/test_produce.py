@@ -166,7 +166,7 @@ def test_who_wants_no_acknowledgement_is_hung_up_on_once_the_rest_of_what_it_sen
     with pytest.raises(ClientProtocolError):
         play(0, 2, body, [done((1, 0, 8))])
 
-    steps = module.LIFTS[2].steps
+    steps = module.UPGRADES[2].steps
     assert steps is not None
     running = steps(memoryview(body))
     work = next(running)

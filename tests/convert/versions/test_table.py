@@ -6,7 +6,7 @@ import sys
 import pytest
 from kio.index import load_request_schema
 
-from proxy.convert.versions.table import LIFTS, TARGETS, markdown_table, serves
+from proxy.convert.versions.table import TARGETS, UPGRADES, markdown_table, serves
 from proxy.errors import MalformedFrame
 from proxy.wire.apis import VersionRange, is_accepted, offered_ranges
 from tests.wire.broker_versions import BROKERS
@@ -19,13 +19,14 @@ REMOVED = {
 
 
 def test_every_version_that_clients_had_and_kafka_4_removed_is_lifted() -> None:
-    assert sorted(LIFTS) == [(key, version) for key, versions in REMOVED.items() for version in versions]
+    assert sorted(UPGRADES) == [(key, version) for key, versions in REMOVED.items() for version in versions]
 
 
 def test_an_api_is_imported_with_the_first_request_that_is_lifted() -> None:
     program = (
-        "import sys; from proxy.convert.versions.table import LIFTS, TARGETS; (11, 0) in LIFTS and len(LIFTS);"
-        " before = {*sys.modules}; LIFTS[11, 0]; print(*{*sys.modules} - before)"
+        "import sys; from proxy.convert.versions.table import UPGRADES, TARGETS;"
+        " (11, 0) in UPGRADES and len(UPGRADES);"
+        " before = {*sys.modules}; UPGRADES[11, 0]; print(*{*sys.modules} - before)"
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
 
@@ -35,22 +36,22 @@ def test_an_api_is_imported_with_the_first_request_that_is_lifted() -> None:
 
 @pytest.mark.parametrize("version", [(11, 2), (3, 0), (999, 0)])
 def test_what_is_not_lifted_is_not_there(version: tuple[int, int]) -> None:
-    assert version not in LIFTS
-    assert LIFTS.get(version) is None
+    assert version not in UPGRADES
+    assert UPGRADES.get(version) is None
 
 
-@pytest.mark.parametrize(("key", "version"), LIFTS)
+@pytest.mark.parametrize(("key", "version"), UPGRADES)
 def test_a_lift_goes_to_the_nearest_version_that_was_kept(key: int, version: int) -> None:
-    lift = LIFTS[key, version]
+    lift = UPGRADES[key, version]
     assert (lift.key, lift.version, lift.to) == (key, version, TARGETS[key, version])
     assert lift.to == REMOVED[key][-1] + 1
     assert load_request_schema(key, TARGETS[key, version])
     assert is_accepted(key, version)
 
 
-@pytest.mark.parametrize(("key", "version"), [each for each in LIFTS if LIFTS[each].steps])
+@pytest.mark.parametrize(("key", "version"), [each for each in UPGRADES if UPGRADES[each].steps])
 def test_a_request_that_is_cut_short_is_malformed_or_passes_as_it_is(key: int, version: int) -> None:
-    lift = LIFTS[key, version]
+    lift = UPGRADES[key, version]
     assert lift.steps is not None
     try:
         step = next(lift.steps(memoryview(b"\0")))
@@ -100,6 +101,6 @@ def test_what_a_broker_serves_itself(
 def test_markdown_table_has_a_row_for_every_version() -> None:
     table = markdown_table()
 
-    for lift in LIFTS.values():
+    for lift in UPGRADES.values():
         assert f"| {lift.api} |" in table
         assert lift.loses in table

@@ -88,7 +88,7 @@ class Log:
             if kind == "transactional":
                 data = _with_attributes(data, _TRANSACTIONAL)
         (batch,) = split_batches(data)
-        placed = batch.placed(self.end, self.epoch)
+        placed = batch.with_offset(self.end, self.epoch)
         stored = Stored(placed.data, placed.base_offset, placed.last_offset, kind, producer, self)
         self.batches.append(stored)
         self.added[stored] = self.generation

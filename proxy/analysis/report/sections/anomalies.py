@@ -6,10 +6,10 @@ from pyspark.sql import functions as F
 from proxy.analysis.answers.anomalies import LEAST_HOURS, anomalies
 from proxy.analysis.frames import LedgerFrames
 from proxy.analysis.report.model import ReportColumn, ReportSection, Value
-from proxy.analysis.report.ranking import Ranking, Row, named, table_of, the_first
+from proxy.analysis.report.ranking import Ranking, Row, display_name, rank_rows, table_of
 from proxy.analysis.report.words import plural
 
-__all__ = ["Anomalies", "asked", "section"]
+__all__ = ["Anomalies", "run_query", "section"]
 
 
 @attrs.frozen
@@ -20,9 +20,9 @@ class Anomalies:
     """Rows of ``proxy.analysis.answers.anomalies``; the others are only counted."""
 
 
-def asked(ledger: LedgerFrames) -> Anomalies:
+def run_query(ledger: LedgerFrames) -> Anomalies:
     """Run the Spark query for unusual hours of clients; keep the ten runs of hours with the largest deviations."""
-    return Anomalies(the_first(anomalies(ledger).withColumn("far", F.abs("z")), "far", ()))
+    return Anomalies(rank_rows(anomalies(ledger).withColumn("far", F.abs("z")), "far", ()))
 
 
 def section(found: Anomalies) -> ReportSection:
@@ -42,7 +42,7 @@ def section(found: Anomalies) -> ReportSection:
                 "Farthest from usual",
                 found.runs,
                 (
-                    (ReportColumn("client_id", "Client"), lambda row: named(row["client_id"])),
+                    (ReportColumn("client_id", "Client"), lambda row: display_name(row["client_id"])),
                     (ReportColumn("explanation", "What it did"), lambda row: row["explanation"]),
                     (ReportColumn("since_us", "Since", "at_us"), _since_us),
                     (ReportColumn("hours", "Hours", "count"), lambda row: row["hours"]),

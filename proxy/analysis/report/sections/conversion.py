@@ -7,10 +7,10 @@ import attrs
 from proxy.analysis.answers.conversion import conversion
 from proxy.analysis.frames import LedgerFrames
 from proxy.analysis.report.model import Chart, Figure, ReportColumn, ReportSection, Series
-from proxy.analysis.report.ranking import Ranking, named, share, summed, table_of, the_first
+from proxy.analysis.report.ranking import Ranking, display_name, rank_rows, share, sum_by, table_of
 from proxy.analysis.report.words import in_words, plural
 
-__all__ = ["ConversionFigures", "asked", "figures", "section"]
+__all__ = ["ConversionFigures", "figures", "run_query", "section"]
 
 _SUMS: Final = ("exchanges", "records", "in_bytes", "out_bytes", "padding_bytes", "cpu_s", "waited_s")
 _SECOND_US: Final = 1_000_000
@@ -28,13 +28,13 @@ class ConversionFigures:
         return float(self.by_client.total(name))
 
 
-def asked(ledger: LedgerFrames) -> ConversionFigures:
+def run_query(ledger: LedgerFrames) -> ConversionFigures:
     """Run the Spark query for conversions; keep the ten clients with the most CPU time, and the sums of all others.
 
     A client is a client id, software and target record format here, in all clusters together.
     """
-    by_client = summed(conversion(ledger), ["client_id", "software", "converted_to"], _SUMS)
-    return ConversionFigures(the_first(by_client, "cpu_s", _SUMS))
+    by_client = sum_by(conversion(ledger), ["client_id", "software", "converted_to"], _SUMS)
+    return ConversionFigures(rank_rows(by_client, "cpu_s", _SUMS))
 
 
 def figures(found: ConversionFigures) -> tuple[Figure, ...]:
@@ -68,7 +68,7 @@ def section(found: ConversionFigures) -> ReportSection:
                 "Clients by CPU time",
                 found.by_client,
                 (
-                    (ReportColumn("client_id", "Client"), lambda row: named(row["client_id"])),
+                    (ReportColumn("client_id", "Client"), lambda row: display_name(row["client_id"])),
                     (ReportColumn("software", "Software"), lambda row: row["software"]),
                     (ReportColumn("converted_to", "Format"), lambda row: f"v{row['converted_to']}"),
                     (ReportColumn("in_bytes", "Before", "bytes"), lambda row: row["in_bytes"]),
@@ -87,8 +87,9 @@ def _chart(found: ConversionFigures) -> list[Chart]:
     if not rows:
         return []
     values = tuple(row["cpu_s"] * _SECOND_US for row in rows)
-    told = "; ".join(
-        f"{named(row['client_id'])}: {in_words(value, 'us')}" for row, value in zip(rows, values, strict=True)
+    summary = "; ".join(
+        f"{display_name(row['client_id'])}: {in_words(value, 'us')}"
+        for row, value in zip(rows, values, strict=True)
     )
-    names = tuple(named(row["client_id"]) for row in rows)
-    return [Chart("bars", "CPU time of conversions", told, "us", names, (Series("CPU", "crossed", values),))]
+    names = tuple(display_name(row["client_id"]) for row in rows)
+    return [Chart("bars", "CPU time of conversions", summary, "us", names, (Series("CPU", "crossed", values),))]

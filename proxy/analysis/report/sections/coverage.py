@@ -10,10 +10,10 @@ from proxy.analysis.answers.coverage import coverage
 from proxy.analysis.answers.parts import union_rows
 from proxy.analysis.frames import LedgerFrames
 from proxy.analysis.report.model import ReportColumn, ReportScope, ReportSection, ReportTable
-from proxy.analysis.report.ranking import MOST, Ranking, Row, rows_of, table_of, the_first
+from proxy.analysis.report.ranking import MOST, Ranking, Row, rank_rows, rows_of, table_of
 from proxy.analysis.report.words import in_words, plural
 
-__all__ = ["CoverageFigures", "asked", "section"]
+__all__ = ["CoverageFigures", "run_query", "section"]
 
 _MOST_CLUSTERS: Final = 3
 _COMMON: Final = ("record", "cluster_id", "proxy_id", "first_at_us", "at_us", "weight")
@@ -34,7 +34,7 @@ class CoverageFigures:
     """Rows that are missing without a report of their loss."""
 
 
-def asked(ledger: LedgerFrames, bad: DataFrame) -> CoverageFigures:
+def run_query(ledger: LedgerFrames, bad: DataFrame) -> CoverageFigures:
     """Run the Spark queries for the scope of the report, and for the counts of valid, bad, lost and missing rows.
 
     Args: bad: the lines that are not valid rows, with the columns ``row``, ``reason`` and ``file``.
@@ -55,7 +55,7 @@ def asked(ledger: LedgerFrames, bad: DataFrame) -> CoverageFigures:
     by_cluster = common.where("cluster_id is not null").groupBy("cluster_id").agg(F.count("*").alias("rows"))
     clusters = rows_of(by_cluster.orderBy(F.desc("rows")), _MOST_CLUSTERS)
     reasons = bad.groupBy("reason").agg(F.count("*").alias("rows"), F.max("file").alias("file"))
-    found = the_first(reasons, "rows", ("rows",))
+    found = rank_rows(reasons, "rows", ("rows",))
     lost = rows_of(ledger.lost.groupBy("reason").agg(F.sum("count").alias("rows")).orderBy(F.desc("rows")), MOST)
     (covered,) = rows_of(
         coverage(ledger).agg(F.sum("lost_rows").alias("lost"), F.sum("missing_rows").alias("missing"))
@@ -77,23 +77,23 @@ def asked(ledger: LedgerFrames, bad: DataFrame) -> CoverageFigures:
 def section(found: CoverageFigures) -> ReportSection:
     """Return the last section of the report: the numbers of rows behind the other sections, and of missing rows."""
     about = found.about
-    told = [
+    sentences = [
         f"{plural(about.row_count, 'row')} of {plural(about.proxy_count, 'process', 'processes')} of Sidefetch."
     ]
     if about.lost_count:
-        told.append(f"Sidecars report the loss of {plural(about.lost_count, 'row')}.")
+        sentences.append(f"Sidecars report the loss of {plural(about.lost_count, 'row')}.")
     if found.missing_count:
-        told.append(f"{plural(found.missing_count, 'row')} are missing without a reported reason.")
+        sentences.append(f"{plural(found.missing_count, 'row')} are missing without a reported reason.")
     if about.bad_count:
-        told.append(f"{plural(about.bad_count, 'row')} could not be read.")
-    if len(told) == 1:
-        told.append("No row is known to be missing.")
+        sentences.append(f"{plural(about.bad_count, 'row')} could not be read.")
+    if len(sentences) == 1:
+        sentences.append("No row is known to be missing.")
     kept = Ranking(found.by_record, len(found.by_record), None)
     gone = Ranking(found.lost, len(found.lost), None)
     return ReportSection(
         "read",
         "What this is made from",
-        " ".join(told),
+        " ".join(sentences),
         "A row that came twice is counted once. What a process did before its first row here, or after its last,"
         " is not known."
         + (

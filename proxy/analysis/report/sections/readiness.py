@@ -8,10 +8,10 @@ from pyspark.sql import functions as F
 from proxy.analysis.answers.readiness import readiness
 from proxy.analysis.frames import LedgerFrames
 from proxy.analysis.report.model import Chart, Figure, ReportColumn, ReportSection, Series
-from proxy.analysis.report.ranking import Ranking, Row, named, rows_of, share, table_of, the_first
+from proxy.analysis.report.ranking import Ranking, Row, display_name, rank_rows, rows_of, share, table_of
 from proxy.analysis.report.words import in_words, plural
 
-__all__ = ["Readiness", "asked", "figures", "section"]
+__all__ = ["Readiness", "figures", "run_query", "section"]
 
 _CLIENT: Final = ("client_id", "software")
 _SUMS: Final = ("bytes", "connections")
@@ -35,7 +35,7 @@ class Readiness:
         return int(self.breaking.total("bytes"))
 
 
-def asked(ledger: LedgerFrames) -> Readiness:
+def run_query(ledger: LedgerFrames) -> Readiness:
     """Run the Spark query for clients that fail on Kafka 4; keep the ten with the most traffic, and sums of all.
 
     A client is a client id and software here, in all clusters together.
@@ -55,7 +55,7 @@ def asked(ledger: LedgerFrames) -> Readiness:
                 "versions"
             ),
         )
-        breaking = the_first(clients.where("client_breaks"), "bytes", _SUMS)
+        breaking = rank_rows(clients.where("client_breaks"), "bytes", _SUMS)
         (whole,) = rows_of(clients.agg(F.count("*").alias("clients"), F.sum("bytes").alias("bytes")))
     finally:
         spoken.unpersist()
@@ -90,7 +90,7 @@ def section(found: Readiness) -> ReportSection:
                 "Clients that break, by traffic",
                 found.breaking,
                 (
-                    (ReportColumn("client_id", "Client"), lambda row: named(row["client_id"])),
+                    (ReportColumn("client_id", "Client"), lambda row: display_name(row["client_id"])),
                     (ReportColumn("software", "Software"), lambda row: row["software"]),
                     (
                         ReportColumn("versions", "Speaks, and Kafka 4 does not"),
@@ -118,9 +118,13 @@ def _chart(found: Readiness) -> list[Chart]:
         Series("breaks on Kafka 4", "bad", tuple(value if breaks else 0 for _, value, breaks in bars)),
         Series("does not", "client", tuple(0 if breaks else value for _, value, breaks in bars)),
     )
-    told = "; ".join(f"{name}: {in_words(value, 'bytes')}" for name, value, _ in bars)
-    return [Chart("bars", "Traffic of clients", told, "bytes", tuple(name for name, _, _ in bars), series)]
+    summary = "; ".join(f"{name}: {in_words(value, 'bytes')}" for name, value, _ in bars)
+    return [Chart("bars", "Traffic of clients", summary, "bytes", tuple(name for name, _, _ in bars), series)]
 
 
 def _who(row: Row) -> str:
-    return f"{named(row['client_id'])} ({row['software']})" if row["software"] else named(row["client_id"])
+    return (
+        f"{display_name(row['client_id'])} ({row['software']})"
+        if row["software"]
+        else display_name(row["client_id"])
+    )

@@ -7,10 +7,10 @@ import attrs
 from proxy.analysis.answers.savings import savings
 from proxy.analysis.frames import LedgerFrames
 from proxy.analysis.report.model import Chart, Figure, ReportColumn, ReportSection, ReportTable, Series
-from proxy.analysis.report.ranking import Ranking, Row, named, rows_of, share, table_of, the_first
+from proxy.analysis.report.ranking import Ranking, Row, display_name, rank_rows, rows_of, share, table_of
 from proxy.analysis.report.words import in_words
 
-__all__ = ["Savings", "asked", "figures", "section"]
+__all__ = ["Savings", "figures", "run_query", "section"]
 
 _SUMS: Final = (
     "exchanges",
@@ -43,13 +43,13 @@ class Savings:
         return {**sums, **flags}
 
 
-def asked(ledger: LedgerFrames) -> Savings:
+def run_query(ledger: LedgerFrames) -> Savings:
     """Run the Spark queries for savings: all days, and the ten clients and ten topics with the most bytes saved."""
     by_day = sorted(rows_of(savings(ledger, ["day"])), key=lambda row: str(row["day"]))
     return Savings(
         tuple(by_day),
-        the_first(savings(ledger, ["client_id"]), "saved_bytes", _SUMS),
-        the_first(savings(ledger, ["topic"]), "saved_bytes", _SUMS),
+        rank_rows(savings(ledger, ["client_id"]), "saved_bytes", _SUMS),
+        rank_rows(savings(ledger, ["topic"]), "saved_bytes", _SUMS),
     )
 
 
@@ -111,15 +111,17 @@ def _records(total: Row) -> str:
 
 
 def _honest(total: Row) -> str:
-    told = ["What a client with sessions would have cost is with its sessions, as if brokers had a slot for each."]
+    sentences = [
+        "What a client with sessions would have cost is with its sessions, as if brokers had a slot for each."
+    ]
     if total["is_modelled"]:
-        told.append(
+        sentences.append(
             "Where records were converted, the direct answer is modelled: with records as brokers have them."
         )
     if total["is_sampled"]:
-        told.append("Not every fetch has a row: these are estimates.")
-    told.append("Of a topic, what is no record is shared out by the partitions that were asked for.")
-    return " ".join(told)
+        sentences.append("Not every fetch has a row: these are estimates.")
+    sentences.append("Of a topic, what is no record is shared out by the partitions that were asked for.")
+    return " ".join(sentences)
 
 
 def _charts(found: Savings) -> list[Chart]:
@@ -144,9 +146,11 @@ def _charts(found: Savings) -> list[Chart]:
             Chart(
                 "bars",
                 "Clients that save most",
-                ", ".join(f"{named(row['client_id'])}: {in_words(row['saved_bytes'], 'bytes')}" for row in rows),
+                ", ".join(
+                    f"{display_name(row['client_id'])}: {in_words(row['saved_bytes'], 'bytes')}" for row in rows
+                ),
                 "bytes",
-                tuple(named(row["client_id"]) for row in rows),
+                tuple(display_name(row["client_id"]) for row in rows),
                 (Series("saved", "own", tuple(row["saved_bytes"] for row in rows)),),
             )
         )
@@ -159,7 +163,7 @@ def _table(name: str, title: str, key: str, head: str, what: str, ranking: Ranki
         title,
         ranking,
         (
-            (ReportColumn(key, head), lambda row: named(row[key])),
+            (ReportColumn(key, head), lambda row: display_name(row[key])),
             (ReportColumn("saved_bytes", "Saved", "bytes"), lambda row: row["saved_bytes"]),
             (
                 ReportColumn("saved_share", "Of it all", "share"),

@@ -10,10 +10,10 @@ from pyspark.sql import functions as F
 from proxy.analysis.answers.sessions import sessions
 from proxy.analysis.frames import LedgerFrames
 from proxy.analysis.report.model import ReportColumn, ReportSection, Value
-from proxy.analysis.report.ranking import Ranking, Row, named, rows_of, table_of, the_first
+from proxy.analysis.report.ranking import Ranking, Row, display_name, rank_rows, rows_of, table_of
 from proxy.analysis.report.words import in_words, plural
 
-__all__ = ["Sessions", "asked", "section"]
+__all__ = ["Sessions", "run_query", "section"]
 
 _COUNTS: Final = ("created", "refused", "evicted", "reset", "closed", "short_lives")
 _SECOND_US: Final = 1_000_000
@@ -36,13 +36,13 @@ class Sessions:
         return next((row[name] or 0 for row in self.by_side if row["side"] == "upstream"), 0)
 
 
-def asked(ledger: LedgerFrames) -> Sessions:
+def run_query(ledger: LedgerFrames) -> Sessions:
     """Run the Spark queries for fetch sessions of both sides, and for the ten clients with the most short sessions.
 
     Such a client has at least ten sessions at brokers, and at least half of them lived for less than 120 s.
     """
     by_client = sessions(ledger, ["client_id"]).where(F.col("is_thrashing") & (F.col("side") == "upstream"))
-    return Sessions(tuple(rows_of(sessions(ledger, []))), the_first(by_client, "created", _COUNTS))
+    return Sessions(tuple(rows_of(sessions(ledger, []))), rank_rows(by_client, "created", _COUNTS))
 
 
 def section(found: Sessions) -> ReportSection:
@@ -82,7 +82,7 @@ def section(found: Sessions) -> ReportSection:
                 "Clients that waste slots",
                 found.thrashing,
                 (
-                    (ReportColumn("client_id", "Client"), lambda row: named(row["client_id"])),
+                    (ReportColumn("client_id", "Client"), lambda row: display_name(row["client_id"])),
                     (ReportColumn("created", "Created", "count"), lambda row: row["created"]),
                     (ReportColumn("short_lives", "Shorter than 2 min", "count"), lambda row: row["short_lives"]),
                     (ReportColumn("median_life_us", "Median life", "us"), lambda row: _us(row["median_life_s"])),

@@ -9,10 +9,10 @@ from pyspark.sql import functions as F
 from proxy.analysis.answers.waiting import CAUSES, waiting
 from proxy.analysis.frames import LedgerFrames
 from proxy.analysis.report.model import Chart, ReportColumn, ReportSection, Series, Tone
-from proxy.analysis.report.ranking import Ranking, Row, named, rows_of, share, table_of, the_first
+from proxy.analysis.report.ranking import Ranking, Row, display_name, rank_rows, rows_of, share, table_of
 from proxy.analysis.report.words import in_words
 
-__all__ = ["DELAYS", "Waiting", "asked", "section"]
+__all__ = ["DELAYS", "Waiting", "run_query", "section"]
 
 DELAYS: Final = tuple(cause for cause in CAUSES if cause not in ("total", "poll"))
 """The causes of delays; waiting for new records is none."""
@@ -47,7 +47,7 @@ class Waiting:
         return sum(self.delay_s(cause) for cause in DELAYS)
 
 
-def asked(ledger: LedgerFrames) -> Waiting:
+def run_query(ledger: LedgerFrames) -> Waiting:
     """Run the Spark queries for waiting times: by cause, and of the ten clients with the longest total delay.
 
     A delay is any wait except that for new records.
@@ -59,7 +59,7 @@ def asked(ledger: LedgerFrames) -> Waiting:
         F.sum(F.when(F.col("cause").isin(*DELAYS), F.col("total_s"))).alias("delay_s"),
         *(F.sum(F.when(F.col("cause") == cause, F.col("total_s"))).alias(cause) for cause in DELAYS),
     )
-    return Waiting(tuple(rows_of(by_cause)), the_first(by_client, "delay_s", ("exchanges", "delay_s", *DELAYS)))
+    return Waiting(tuple(rows_of(by_cause)), rank_rows(by_client, "delay_s", ("exchanges", "delay_s", *DELAYS)))
 
 
 def section(found: Waiting) -> ReportSection:
@@ -101,7 +101,7 @@ def section(found: Waiting) -> ReportSection:
                 "Clients by delay",
                 found.by_client,
                 (
-                    (ReportColumn("client_id", "Client"), lambda row: named(row["client_id"])),
+                    (ReportColumn("client_id", "Client"), lambda row: display_name(row["client_id"])),
                     (ReportColumn("exchanges", "Fetches with records", "count"), itemgetter("exchanges")),
                     (ReportColumn("delay_us", "Delay", "us"), lambda row: row["delay_s"] * _SECOND_US),
                     (ReportColumn("mean_us", "Of each", "us"), _mean_us),
@@ -124,6 +124,8 @@ def _chart(found: Waiting) -> list[Chart]:
         Series(_WORDS[cause], _TONES.get(cause, "own"), tuple(row[cause] * _SECOND_US for row in rows))
         for cause in DELAYS
     )
-    told = "; ".join(f"{named(row['client_id'])}: {in_words(row['delay_s'] * _SECOND_US, 'us')}" for row in rows)
-    names = tuple(named(row["client_id"]) for row in rows)
-    return [Chart("bars", "Delay of clients, by what they waited for", told, "us", names, series)]
+    summary = "; ".join(
+        f"{display_name(row['client_id'])}: {in_words(row['delay_s'] * _SECOND_US, 'us')}" for row in rows
+    )
+    names = tuple(display_name(row["client_id"]) for row in rows)
+    return [Chart("bars", "Delay of clients, by what they waited for", summary, "us", names, series)]

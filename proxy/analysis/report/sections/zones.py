@@ -8,10 +8,10 @@ from proxy.analysis.answers.parts import UNKNOWN
 from proxy.analysis.answers.zones import Prices, zones
 from proxy.analysis.frames import LedgerFrames
 from proxy.analysis.report.model import Chart, Figure, ReportColumn, ReportScope, ReportSection, Series
-from proxy.analysis.report.ranking import Ranking, Row, share, summed, table_of, the_first
+from proxy.analysis.report.ranking import Ranking, Row, rank_rows, share, sum_by, table_of
 from proxy.analysis.report.words import in_words
 
-__all__ = ["Zones", "asked", "figures", "section"]
+__all__ = ["Zones", "figures", "run_query", "section"]
 
 _SUMS: Final = ("bytes", "record_bytes", "cost", "closest_bytes", "closest_saved")
 _MOST_PAIRS: Final = 64
@@ -61,10 +61,10 @@ class Zones:
         return sum(row[name] for row in self.pairs.rows if row["is_crossing"] is is_crossing)
 
 
-def asked(ledger: LedgerFrames, prices: Prices) -> Zones:
+def run_query(ledger: LedgerFrames, prices: Prices) -> Zones:
     """Run the Spark query for traffic between racks; keep the 64 pairs with the most bytes, and sum up others."""
-    pairs = summed(zones(ledger, prices), ["source_rack", "reader_rack", "is_crossing"], _SUMS)
-    return Zones(the_first(pairs, "bytes", _SUMS, _MOST_PAIRS), prices)
+    pairs = sum_by(zones(ledger, prices), ["source_rack", "reader_rack", "is_crossing"], _SUMS)
+    return Zones(rank_rows(pairs, "bytes", _SUMS, _MOST_PAIRS), prices)
 
 
 def figures(found: Zones, about: ReportScope) -> tuple[Figure, ...]:
@@ -109,7 +109,10 @@ def section(found: Zones, about: ReportScope) -> ReportSection:
         figures=(
             Figure("Crossed", found.crossing_bytes, "bytes", "requests and answers"),
             Figure(
-                "It costs", found.cost, "usd", f"{in_words(about.a_month(found.cost), 'usd')} a month at this rate"
+                "It costs",
+                found.cost,
+                "usd",
+                f"{in_words(about.a_month(found.cost), 'usd')} a month at this rate",
             ),
             Figure("Saved by closest replicas", found.closest_saved, "usd", "against reading from leaders"),
         ),
@@ -159,5 +162,5 @@ def _matrix(found: Zones) -> list[Chart]:
         )
         for source in most
     )
-    told = "; ".join(f"{one} to {other}: {in_words(went[one, other], 'bytes')}" for one, other in list(went)[:9])
-    return [Chart("matrix", "From the rack at the left to the one above", told, "bytes", tuple(most), series)]
+    summary = "; ".join(f"{one} to {other}: {in_words(went[one, other], 'bytes')}" for one, other in list(went)[:9])
+    return [Chart("matrix", "From the rack at the left to the one above", summary, "bytes", tuple(most), series)]
