@@ -70,6 +70,18 @@ mutants:
 	@$(MAKE) --no-print-directory spark
 	$(BIN)/python -m tests.mutants $(MUTANTS_ARGS)
 
+# Mutates every function of the packages that tests/README.md lists, by mutmut: an hour or more on one core; or
+# MUTATION_ARGS="session wire/records". The results are written to build/mutation.
+MUTATION_INSTALLED := .cache/mutation/installed
+mutation: $(MUTATION_INSTALLED)
+	nice -n 10 $(BIN)/python -m tests.mutation $(MUTATION_ARGS)
+$(MUTATION_INSTALLED): tests/mutation.lock $(INSTALLED)
+	rm -rf .cache/mutation
+	$(BIN)/python -m venv .cache/mutation
+	.cache/mutation/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --require-hashes -r tests/mutation.lock
+	@touch $@
+
 bench:
 	@.ci/prerequisites python java maven
 	@$(MAKE) --no-print-directory install
@@ -120,6 +132,7 @@ lock:
 	  --output-file deploy/spark.lock
 	printf 'kafka-python==1.4.7\nlz4\npython-snappy\nsix\nxxhash\n' | \
 	  $(COMPILE) - --output-file tests/clients/locks/kafka-python-1.4.7.lock
+	echo mutmut==3.8.1 | $(COMPILE) - --constraint deploy/requirements.lock --output-file tests/mutation.lock
 	echo confluent-kafka==0.11.6 | $(COMPILE) - --no-deps --output-file tests/clients/locks/librdkafka-0.11.6.lock
 
 # The bill of materials of the image, for vulnerability scanners. A test compares it with the lock.

@@ -1,12 +1,13 @@
 """Hypothesis strategies of the property tests; ``SIDEFETCH_HYPOTHESIS=deep`` runs twenty times as many examples.
 
-Quick runs draw the same examples every time, so that only a change makes them fail; deep runs draw new ones.
+Quick runs draw the same examples every time, so that only a change makes them fail; deep runs draw new ones. The
+profile ``unshrunk`` draws those of quick runs, and reports the first failing example as it is.
 """
 
 import os
 from typing import Final
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from proxy.wire.fetch import (
@@ -36,13 +37,14 @@ __all__ = [
     "topics",
 ]
 
-_IS_DEEP: Final = os.environ.get("SIDEFETCH_HYPOTHESIS") == "deep"
-_SCALE: Final = 20 if _IS_DEEP else 1
+_PROFILE: Final = os.environ.get("SIDEFETCH_HYPOTHESIS", "quick")
+_SCALE: Final = 20 if _PROFILE == "deep" else 1
 _CALM: Final = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 settings.register_profile("quick", deadline=None, derandomize=True, suppress_health_check=_CALM)
 settings.register_profile("deep", deadline=None, suppress_health_check=_CALM)
-settings.load_profile("deep" if _IS_DEEP else "quick")
+settings.register_profile("unshrunk", settings.get_profile("quick"), phases=[Phase.explicit, Phase.generate])
+settings.load_profile(_PROFILE)
 
 
 def examples(count: int) -> settings:

@@ -75,6 +75,7 @@ def _pinned(lock: str) -> set[str]:
     [
         ROOT / "deploy" / "requirements.lock",
         ROOT / "deploy" / "runtime.lock",
+        ROOT / "tests" / "mutation.lock",
         *OF_OLD_CLIENTS,
         *(CLIENTS / lock for lock in ("node/package-lock.json", "go/go.mod", "go/go.sum")),
     ],

@@ -124,6 +124,8 @@ class Positions:
     def leave(self, now_s: float) -> None:
         """End the open client fetch, and stop reading all logs."""
         self.stop()
+        if self.cache.key.is_exclusive:
+            self.cache.drop_records()
         for key in list(self.logs):
             self.drop(key, now_s)
 

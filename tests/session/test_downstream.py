@@ -72,6 +72,7 @@ def test_full_without_a_session_is_served_whole_and_remembered_nowhere() -> None
     context = cache.open(SessionRequest(NO_SESSION, FINAL_EPOCH, asks(B0, A0)), 0.0)
 
     assert isinstance(context, SessionlessFetchContext)
+    assert (len(context), A0 in context, A1 in context) == (2, True, False)
     answer = answer_all(context)
     assert (answer.error, answer.session_id, list(answer.keys)) == (ErrorCode.none, NO_SESSION, [B0, A0])
     assert len(cache) == 0
@@ -106,7 +107,7 @@ def test_unknown_id_is_answered_70() -> None:
 
     assert isinstance(context, SessionErrorContext)
     assert context.error == ErrorCode.fetch_session_id_not_found
-    assert (len(context), A0 in context, order(context)) == (0, False, [])
+    assert (len(context), A0 in context, order(context), context.topic_names) == (0, False, [], {})
     refusal = SessionResponse(ErrorCode.fetch_session_id_not_found, NO_SESSION, ())
     assert context.answer({}, 1.0) == context.answer_throttled() == refusal
 
@@ -213,6 +214,13 @@ def test_a_key_both_named_and_forgotten_is_gone() -> None:
     session_id = create(cache, A0, A1)
 
     assert order(step(cache, session_id, 1, asks(A0), forget=(A0,))) == [A1]
+
+
+def test_forgetting_a_partition_that_the_session_does_not_have_changes_nothing() -> None:
+    cache = cache_of()
+    session_id = create(cache, A0)
+
+    assert order(step(cache, session_id, 1, forget=(B0,))) == [A0]
 
 
 def test_an_update_replaces_the_whole_ask_in_place_and_not_what_was_told() -> None:
@@ -334,6 +342,17 @@ def test_an_error_that_carries_the_high_watermark_does_not_silence_the_recovery(
 
     assert answer_all(step(cache, session_id, 1), a0=PlainPartitionState(10, 0, error=1)).keys == [A0]
     assert answer_all(step(cache, session_id, 2)).keys == [A0]
+
+
+@pytest.mark.parametrize("high_watermark", [0, 1])
+def test_recovery_from_an_error_is_sent_for_every_high_watermark(high_watermark: int) -> None:
+    cache = cache_of()
+    session_id = create(cache, A0)
+    recovered = PlainPartitionState(high_watermark, 0)
+
+    assert answer_all(step(cache, session_id, 1), a0=recovered).keys == [A0]
+    assert answer_all(step(cache, session_id, 2), a0=PlainPartitionState(-1, 0, error=6)).keys == [A0]
+    assert answer_all(step(cache, session_id, 3), a0=recovered).keys == [A0]
 
 
 def test_partitions_with_records_go_to_the_back_and_others_keep_their_place() -> None:

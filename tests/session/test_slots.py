@@ -3,7 +3,7 @@
 from itertools import count
 
 from proxy.session.epochs import NO_SESSION
-from proxy.session.slots import EVICTION_S, SessionSlots
+from proxy.session.slots import EVICTION_S, OccupiedSlot, SessionSlots
 
 
 def two_slots() -> SessionSlots[list[int]]:
@@ -22,11 +22,28 @@ def test_ids_are_positive_and_never_shared() -> None:
     assert [slots.add(of(1), 0.0), slots.add(of(1), 0.0)] == [7, 8]
 
 
+def test_the_largest_session_id_is_granted() -> None:
+    slots: SessionSlots[list[int]] = SessionSlots(1, iter([2**31 - 1, 1]).__next__)
+
+    assert slots.add(of(1), 0.0) == 2**31 - 1
+
+
 def test_no_slots_grant_nothing() -> None:
     slots: SessionSlots[list[int]] = SessionSlots(0, lambda: 1)
 
-    assert slots.add(of(3), 0.0) == NO_SESSION
-    assert slots.refusals == 1
+    assert [slots.add(of(3), 0.0), slots.add(of(3), 0.0)] == [NO_SESSION, NO_SESSION]
+    assert slots.refusals == 2
+
+
+def test_each_eviction_is_counted_and_reported_with_its_session() -> None:
+    evicted: list[OccupiedSlot[list[int]]] = []
+    slots = SessionSlots(1, count(1).__next__, evicted.append)
+    sessions = [of(1), of(2), of(3)]
+    for number, session in enumerate(sessions):
+        slots.add(session, number * (EVICTION_S + 1))
+
+    assert slots.evictions == 2
+    assert [(slot.id, slot.session) for slot in evicted] == [(1, sessions[0]), (2, sessions[1])]
 
 
 def test_a_full_set_refuses_until_a_session_is_stale() -> None:
@@ -70,6 +87,19 @@ def test_a_larger_newcomer_does_not_displace_young_sessions() -> None:
     slots.touch(second, EVICTION_S)
 
     assert slots.add(of(1000), EVICTION_S) == NO_SESSION
+
+
+def test_the_age_of_a_session_counts_from_its_creation() -> None:
+    slots = two_slots()
+    small, large = slots.add(of(1), 100.0), slots.add(of(2), 100.0)
+    now_s = 100.0 + EVICTION_S
+    slots.touch(small, now_s)
+    slots.touch(large, now_s)
+
+    assert slots.add(of(9), now_s) == NO_SESSION
+    slots.touch(small, now_s + 1)
+    assert slots.add(of(9), now_s + 1) != NO_SESSION
+    assert slots.get(small) is None
 
 
 def test_partition_totals_follow_the_sizes_as_touched() -> None:

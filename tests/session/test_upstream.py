@@ -140,8 +140,10 @@ def test_a_session_given_up_is_closed_by_the_fetch_without_one() -> None:
 
 def test_full_valid_id_not_0_then_incremental_from_1() -> None:
     session = UpstreamSession()
+    made = plan(session, wanting(A, B))
 
-    assert session.receive(plan(session, wanting(A, B)), reply(SEVEN, [B, A])) == AcceptedResponse(SEVEN)
+    assert made.size == 2
+    assert session.receive(made, reply(SEVEN, [B, A])) == AcceptedResponse(SEVEN)
 
     assert session.state == IncrementalFetchPlan(SEVEN, 1)
     assert listed(session) == wanting(A, B)
@@ -156,14 +158,22 @@ def test_full_valid_id_0_then_new_full() -> None:
     assert listed(session) == {}
 
 
-def test_full_no_partitions_but_throttled_then_new_full_and_no_error() -> None:
+@pytest.mark.parametrize("throttle_ms", [1, 9])
+def test_full_no_partitions_but_throttled_then_new_full_and_no_error(throttle_ms: int) -> None:
     session = UpstreamSession()
 
-    assert session.receive(plan(session, wanting(A)), reply(SEVEN, [], throttle_ms=9)) == AcceptedResponse(
-        NO_SESSION
-    )
+    outcome = session.receive(plan(session, wanting(A)), reply(SEVEN, [], throttle_ms=throttle_ms))
 
+    assert outcome == AcceptedResponse(NO_SESSION)
     assert session.state == FullFetchPlan()
+
+
+def test_full_without_partitions_gets_a_session_if_it_is_not_throttled() -> None:
+    session = UpstreamSession()
+
+    assert session.receive(plan(session, {}), reply(SEVEN)) == AcceptedResponse(SEVEN)
+
+    assert session.state == IncrementalFetchPlan(SEVEN, 1)
 
 
 @pytest.mark.parametrize("keys", [[], [A], [A, C], [A, B, C], [A, A]])
@@ -173,7 +183,7 @@ def test_full_partitions_missing_or_extra_then_not_usable(keys: list[PartitionKe
     outcome = session.receive(plan(session, wanting(A, B)), reply(SEVEN, keys))
 
     assert outcome == RejectedResponse(RejectionReason.DISAGREED, 0)
-    assert isinstance(session.state, FullFetchPlan)
+    assert session.state == FullFetchPlan(SEVEN)  # the next fetch closes the session that was granted
     assert listed(session) == {}
 
 
@@ -367,6 +377,7 @@ def test_closing_is_sent_once_and_names_nothing() -> None:
 
     assert farewell is not None
     assert named(farewell) == (7, FINAL_EPOCH, [], [])
+    assert farewell.size == 0
     assert session.close() is None
 
 

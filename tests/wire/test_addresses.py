@@ -135,6 +135,13 @@ def test_a_node_id_below_0_stands_for_none_and_keeps_what_it_has(version: int) -
     assert through(ApiKey.FIND_COORDINATOR, version, body)[1] == body
 
 
+@pytest.mark.parametrize("version", range(7))
+def test_broker_0_can_be_a_coordinator(version: int) -> None:
+    told = through(ApiKey.FIND_COORDINATOR, version, entity(ApiKey.FIND_COORDINATOR, version, 0))[1]
+
+    assert list(found(told)) == [(0, "127.0.0.1", 9093)]
+
+
 @pytest.mark.parametrize(("key", "version"), answers())
 def test_all_but_hosts_and_ports_is_as_it_was(key: int, version: int) -> None:
     """Every other field has something in it, and keeps it."""

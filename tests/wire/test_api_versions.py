@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from kio.index import load_response_schema
+from kio.index import load_request_schema, load_response_schema
 from kio.schema.api_versions.v0.response import ApiVersionsResponse as ApiVersionsResponseV0
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i16
@@ -42,6 +42,14 @@ def test_an_answer_is_narrowed_in_every_version(version: int) -> None:
     assert ranges_in(told) == [(1, 4, 18), (8, 2, 99), (18, 0, 4), (60, 0, 2)]
 
 
+def test_versions_that_sidefetch_upgrades_are_added_to_the_response() -> None:
+    body = answer(3, (1, 4, 18), (8, 2, 9))
+
+    frame = api_versions.rewrite(3, messages.response_frame(7, body)[4:], {(1, 3): 4})
+
+    assert ranges_in(api_versions.read(3, frame[4:])[1]) == [(1, 3, 18), (8, 2, 9)]
+
+
 @pytest.mark.parametrize("version", range(5))
 def test_an_answer_in_v0_to_a_version_that_the_broker_does_not_serve_stays_one(version: int) -> None:
     item = item_type(ApiVersionsResponseV0, "api_keys")
@@ -58,6 +66,14 @@ def test_to_a_version_newer_than_ours_the_answer_is_v0_with_ours() -> None:
     correlation_id, told = messages.read_response(ApiVersionsResponseV0, frame[4:])
     assert (correlation_id, told.error_code) == (7, ErrorCode.unsupported_version)
     assert ranges_in(told) == [(18, 0, 4)]
+
+
+def test_software_of_a_client_is_empty_if_its_request_does_not_name_it() -> None:
+    before_kip_511: Any = load_request_schema(i16(18), i16(2))
+    unnamed: Any = load_request_schema(i16(18), i16(3))
+
+    for body in (made(before_kip_511), made(unnamed, client_software_name="", client_software_version="")):
+        assert api_versions.client_software(messages.request_frame(7, "c", body)[4:]) == ""
 
 
 def test_ranges_are_told_by_key() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.errors import MalformedFrame
+from proxy.errors import FrameTooLarge, MalformedFrame
 from proxy.wire.frames import FrameReader, with_size
 from tests.strategies import examples
 
@@ -110,10 +110,26 @@ def test_part_of_a_frame_is_no_boundary() -> None:
     assert reader.at_boundary
 
 
-@pytest.mark.parametrize("size", [-1, -(2**31), LIMIT + 1, 2**31 - 1])
-def test_a_size_that_is_negative_or_over_the_limit_is_malformed(size: int) -> None:
-    with pytest.raises(MalformedFrame, match=str(size)):
+@pytest.mark.parametrize(
+    ("size", "error"),
+    [(-1, MalformedFrame), (-(2**31), MalformedFrame), (LIMIT + 1, FrameTooLarge), (2**31 - 1, FrameTooLarge)],
+)
+def test_a_size_that_is_negative_or_over_the_limit_is_malformed(size: int, error: type[MalformedFrame]) -> None:
+    with pytest.raises(MalformedFrame, match=str(size)) as raised:
         feed(FrameReader(LIMIT), struct.pack(">i", size), [4])
+
+    assert raised.type is error
+
+
+def test_a_new_limit_applies_to_the_next_frame() -> None:
+    reader = FrameReader(LIMIT)
+    assert feed(reader, with_size(b"four"), [8]) == [b"four"]
+
+    reader.limit(3)
+
+    assert feed(reader, with_size(b"two"), [7]) == [b"two"]
+    with pytest.raises(FrameTooLarge):
+        feed(reader, with_size(b"four"), [8])
 
 
 def test_a_frame_of_the_limit_passes() -> None:

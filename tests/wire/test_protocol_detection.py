@@ -29,6 +29,19 @@ def test_every_request_that_clients_send_is_one(key: int, version: int, correlat
     assert detect_protocol(bytes(frame)[:NEEDED_BYTES]) == "kafka"
 
 
+@pytest.mark.parametrize(
+    ("first", "protocol"),
+    [
+        (b"\0\0\0\x08\0\xff\0\x3f", "kafka"),
+        (b"\0\0\0\x07\0\xff\0\x3f", "other"),
+        (b"\0\0\0\x08\1\0\0\x3f", "other"),
+        (b"\0\0\0\x08\0\xff\0\x40", "other"),
+    ],
+)
+def test_the_bounds_of_size_api_key_and_version_are_inclusive(first: bytes, protocol: str) -> None:
+    assert detect_protocol(first) == protocol
+
+
 @given(st.binary(max_size=NEEDED_BYTES))
 def test_whatever_comes_is_one_of_three(first: bytes) -> None:
     assert detect_protocol(first) in ("kafka", "tls", "other")

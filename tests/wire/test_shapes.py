@@ -3,15 +3,19 @@
 import resource
 import subprocess
 import sys
+from uuid import UUID
 
 import pytest
+from kio.schema.consumer_group_heartbeat.v0 import response as heartbeat
 from kio.schema.metadata.v4 import response as v4
 from kio.schema.metadata.v12 import response as v12
+from kio.static.primitive import i32
 
 from proxy.errors import MalformedFrame
 from proxy.wire import messages
 from proxy.wire.apis import ApiKey
 from tests.fuzz import seeds
+from tests.wire.entities import made
 
 HEADS = {4: bytes(4) + bytes(4), 12: bytes(4) + b"\0" + bytes(4)}
 """The heads of Metadata responses up to the count of brokers: correlation id, tags, throttle time."""
@@ -67,6 +71,15 @@ def test_a_tag_that_does_not_fill_its_field_is_refused() -> None:
 def test_a_tag_number_beyond_31_bits_is_refused() -> None:
     with pytest.raises(MalformedFrame, match="tag 4294967296"):
         read(12, b"\1\0\0\0\0\0\1\1\x80\x80\x80\x80\x10\0")
+
+
+def test_nullable_structs_are_read() -> None:
+    partitions = heartbeat.TopicPartitions(topic_id=UUID(int=1), partitions=(i32(2),))
+    for assignment in (None, heartbeat.Assignment(topic_partitions=(partitions,))):
+        body = made(heartbeat.ConsumerGroupHeartbeatResponse, assignment=assignment, member_id="m")
+        frame = messages.response_frame(7, body)[4:]
+
+        assert messages.read_response(type(body), frame) == (7, body)
 
 
 @pytest.mark.parametrize("key", [ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.SHARE_FETCH, ApiKey.DESCRIBE_CLUSTER])
