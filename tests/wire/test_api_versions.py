@@ -45,9 +45,9 @@ def test_an_answer_is_narrowed_in_every_version(version: int) -> None:
 def test_versions_that_sidefetch_upgrades_are_added_to_the_response() -> None:
     body = answer(3, (1, 4, 18), (8, 2, 9))
 
-    frame = api_versions.rewrite(3, messages.response_frame(7, body)[4:], {(1, 3): 4})
+    frame = api_versions.rewrite_response(3, messages.response_frame(7, body)[4:], {(1, 3): 4})
 
-    assert ranges_in(api_versions.read(3, frame[4:])[1]) == [(1, 3, 18), (8, 2, 9)]
+    assert ranges_in(api_versions.read_response(3, frame[4:])[1]) == [(1, 3, 18), (8, 2, 9)]
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -73,7 +73,7 @@ def test_software_of_a_client_is_empty_if_its_request_does_not_name_it() -> None
     unnamed: Any = load_request_schema(i16(18), i16(3))
 
     for body in (made(before_kip_511), made(unnamed, client_software_name="", client_software_version="")):
-        assert api_versions.client_software(messages.request_frame(7, "c", body)[4:]) == ""
+        assert api_versions.read_client_software(messages.request_frame(7, "c", body)[4:]) == ""
 
 
 def test_ranges_are_told_by_key() -> None:

@@ -41,14 +41,14 @@ def test_minimums_are_told_as_the_broker_tells_them() -> None:
 
 
 def test_an_api_with_one_common_version_is_offered() -> None:
-    assert offered({8: VersionRange(5, 5)}) == {8: VersionRange(5, 5)}
+    assert offered_ranges({8: VersionRange(5, 5)}) == {8: VersionRange(5, 5)}
 
 
 def test_lower_versions_are_offered_without_gaps_if_their_upgrades_are_served() -> None:
     broker = {0: VersionRange(3, 13), 1: VersionRange(4, 18), 3: VersionRange(4, 13)}
     upgraded = {(0, 2): 3, (1, 3): 4, (1, 2): 5, (1, 0): 4, (3, 3): 2}
 
-    assert offered(broker, upgraded) == broker | {0: VersionRange(2, 13), 1: VersionRange(2, 18)}
+    assert offered_ranges(broker, upgraded) == broker | {0: VersionRange(2, 13), 1: VersionRange(2, 18)}
 
 
 def test_ranges_that_do_not_meet_are_left_out() -> None:

@@ -125,7 +125,7 @@ def test_a_new_limit_applies_to_the_next_frame() -> None:
     reader = FrameReader(LIMIT)
     assert feed(reader, with_size(b"four"), [8]) == [b"four"]
 
-    reader.limit(3)
+    reader.set_limit(3)
 
     assert feed(reader, with_size(b"two"), [7]) == [b"two"]
     with pytest.raises(FrameTooLarge):
