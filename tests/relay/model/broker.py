@@ -339,12 +339,14 @@ class ModelBroker:
         """The error that this broker answers with; 0 if it reads. *log*: its own."""
         if isinstance(key[0], UUID) and key[0] != log.topic_id:
             return ErrorCode.inconsistent_topic_id
-        if log.error:
+        if log.error and log.error != ErrorCode.offset_out_of_range:
             return log.error
         if 0 <= ask.leader_epoch < log.epoch:
             return ErrorCode.fenced_leader_epoch
         if ask.leader_epoch > log.epoch:
             return ErrorCode.unknown_leader_epoch
+        if log.error:
+            return log.error  # an offset is looked at last
         if not log.is_led_here and self.version < FOLLOWERS_VERSION:
             return ErrorCode.not_leader_or_follower
         is_unknown = ask.last_fetched_epoch != -1 and log.diverges(ask.last_fetched_epoch, ask.offset) == (-1, -1)

@@ -31,6 +31,7 @@ _HOLD_S: Final = 0.25
 """How long a client of an unavailable broker is held."""
 _SURE_S: Final = 0.1
 """How long the records of one broker may wait for another one's."""
+_DRAINING_WAIT_S: Final = 0.1
 _LOSSES: Final = 3
 """The most sources that may fail one after the other: the leader, its follower, the leader again."""
 _BACK_OFF_S: Final = 10.0
@@ -239,7 +240,8 @@ def _is_stalled(world: "World", exchange: Exchange, error: int) -> bool:
     timeout_s = world.limits.ask_timeout_s
     if timeout_s is None or error != ErrorCode.not_leader_or_follower or world.was_well_since(exchange.sent_at):
         return False
-    return world.now_s >= exchange.begun_s + exchange.options.max_wait_ms / 1000 + timeout_s
+    wait_s = _DRAINING_WAIT_S if world.is_draining else exchange.options.max_wait_ms / 1000
+    return world.now_s >= exchange.begun_s + wait_s + timeout_s
 
 
 def _is_out_of_range(each: Said, ask: downstream.SessionPartition, look: Look) -> bool:

@@ -7,11 +7,13 @@ from functools import partial
 from itertools import count
 from types import SimpleNamespace
 from typing import Final
+from uuid import UUID
 
 import attrs
 
 from proxy.cluster.routing import Selector, Source
 from proxy.cluster.topology import BrokerId, Topology
+from proxy.errors import ErrorCode
 from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.commands import FetcherId, FetcherKind
 from proxy.fetch.fetch_config import FetchConfig
@@ -159,6 +161,8 @@ class World:
         self.known = Topology()
         """The relay's last topology."""
         self.learning = 0
+        self.asked_ids: set[UUID] = set()
+        """The topic ids of which the relay has asked for metadata."""
         """The number of topologies that it waits for."""
         self.is_metadata_late = self.is_metadata_stale = self.is_opening_slow = False
         self.is_draining = False
@@ -404,8 +408,9 @@ class World:
                 judge.was_told(record, len(frame), response)
                 judge.was_answered(self, exchange, response, said)
                 self.client.heed(exchange, said)
-            case RefreshMetadata():
+            case RefreshMetadata(topics):
                 self.learning += 1
+                self.asked_ids |= {UUID(bytes=topic) for topic in topics if isinstance(topic, bytes)}
             case EmitRecord():
                 pass
 
@@ -459,6 +464,11 @@ class World:
                 partitions=[self._partition(log) for log in topic.logs],
             )
             for topic in self.broker.topics.values()
+        ]
+        topics += [
+            SimpleNamespace(name=None, topic_id=each, error_code=ErrorCode.unknown_topic_id, partitions=[])
+            for each in self.asked_ids
+            if each not in self.broker.names
         ]
         return before.with_metadata(SimpleNamespace(cluster_id="cluster", brokers=brokers, topics=topics))
 
