@@ -123,6 +123,27 @@ def _sasl_policy(config: Config) -> Sasl:
     return Sasl.OURS if asks_itself else Sasl.PASSES
 
 
+def _fetch_config(
+    config: Config, rack: str | None, sessions: ClientSessions, *, records_exchanges: bool
+) -> FetchConfig:
+    upstream = config.upstream
+    return FetchConfig(
+        upstream.upstream_max_wait_s,
+        upstream.fetch_buffer_bytes,
+        upstream.ask_timeout_s,
+        _conversion_policy(config.conversion),
+        rack or "",
+        Selector(config.routing.replica_selector),
+        upstream.metadata_max_age_s,
+        sessions=sessions,
+        cpu_s=time.thread_time,
+        reads_ahead=upstream.read_ahead,
+        shares_reads=upstream.share_reads,
+        checks_liveness=_CHECK_LIVENESS in os.environ,
+        records_exchanges=records_exchanges,
+    )
+
+
 class Proxy:
     """The proxy in front of one Kafka cluster: its listeners, client connections, topology and telemetry.
 
@@ -145,11 +166,7 @@ class Proxy:
         """Counters by name: connections, failures by type, limits that were reached, verified responses, bugs."""
         self._principals: Principals | None = None
         if config.upstream_security.sasl == "client":
-            known = self.topology.addresses
-            self._principals = Principals(
-                self._access,
-                lambda access: TopologyService(config.upstream, log, watch.check_topology, access, known),
-            )
+            self._principals = self._make_principals(watch)
         self.live = ReloadableSettings(config, log)
         self.garbage = GarbageCollector()
         self.clients: set[ClientConnection] = set()
@@ -167,8 +184,7 @@ class Proxy:
         self.client_sessions = ClientSessions(
             config.downstream.client_sessions, _random_session_id, limits.max_fetch_partitions
         )
-        upstream = config.upstream
-        budget = Budget(upstream.memory_bytes, log, on_wait=self._make_counter("limit_memory"))
+        budget = Budget(config.upstream.memory_bytes, log, on_wait=self._make_counter("limit_memory"))
         self._acceptor = ConnectionAcceptor(
             config, self._access, self.topology, budget, request_budget, self._limit_log, log, self.counts
         )
@@ -177,34 +193,31 @@ class Proxy:
         self.outputs = TelemetryOutputs(
             config, rack, log, self.counts, self.topology, self._access, sources, observers
         )
-        all_observers = self.outputs.observers
-        fetch_config = FetchConfig(
-            upstream.upstream_max_wait_s,
-            upstream.fetch_buffer_bytes,
-            upstream.ask_timeout_s,
-            _conversion_policy(config.conversion),
-            rack or "",
-            Selector(config.routing.replica_selector),
-            upstream.metadata_max_age_s,
-            sessions=self.client_sessions,
-            cpu_s=time.thread_time,
-            reads_ahead=upstream.read_ahead,
-            shares_reads=upstream.share_reads,
-            checks_liveness=_CHECK_LIVENESS in os.environ,
-            records_exchanges=all_observers.wants_exchanges,
+        self.services = self._make_services(budget, rack)
+
+    def _make_principals(self, watch: RackWatch) -> Principals:
+        upstream, log, known = self._config.upstream, self.log, self.topology.addresses
+        return Principals(
+            self._access, lambda access: TopologyService(upstream, log, watch.check_topology, access, known)
         )
-        self.services = Services(
+
+    def _make_services(self, budget: Budget, rack: str | None) -> Services:
+        config, observers, limits = self._config, self.outputs.observers, self._config.limits
+        fetch_config = _fetch_config(
+            config, rack, self.client_sessions, records_exchanges=observers.wants_exchanges
+        )
+        return Services(
             self.topology,
-            upstream.connect_timeout_s,
+            config.upstream.connect_timeout_s,
             fetch_config,
             budget,
-            all_observers,
-            log,
+            observers,
+            self.log,
             self.live,
             self.counts,
             config.verify_rate,
             self.traffic,
-            LogCaches(fetch_config, log, lambda: SharedCacheRecorder(all_observers, self.traffic, rack)),
+            LogCaches(fetch_config, self.log, lambda: SharedCacheRecorder(observers, self.traffic, rack)),
             self._access,
             _sasl_policy(config),
             self._principals,

@@ -37,6 +37,8 @@ _MOST_OF_BUSY: Final = 2.0
 """The largest cost of busy partitions among idle ones, relative to their cost alone."""
 _ROUNDS: Final = 3
 _WARM_UP_S: Final = 0.5
+_MAX_WAIT_MS: Final = 10
+"""The least max wait with which Sidefetch answers from its long poll; with less, each fetch reaches the broker."""
 _CPU: Final = Figure("CPU", "us a fetch")
 _BYTES: Final = Figure("bytes at the broker", "B a fetch")
 _SESSION_S: Final = 120.0
@@ -132,7 +134,7 @@ class _Client:
         self, address: str, partitions: int, version: int, per_topic: int = _PER_TOPIC, busy: int = 0
     ) -> None:
         keys = [PartitionKey(topic_name(number // per_topic), number % per_topic) for number in range(partitions)]
-        options = FetchOptions(0, 1, 50 << 20)
+        options = FetchOptions(_MAX_WAIT_MS, 1, 50 << 20)
         header = RequestHeader(FETCH, version, 0, "bench")
         self._frames = cycle(
             bytearray(write_request(header, options, NO_SESSION, FINAL_EPOCH, asks, ()))

@@ -47,7 +47,7 @@ def test_in_json_too() -> None:
     here.log.warning("broker-lost", node=1, after_s=0.25, rack=None, error=OSError("gone"))
 
     assert json.loads(here.out.getvalue()) == {
-        "at": "2026-01-01T00:00:00.000Z",
+        "timestamp": "2026-01-01T00:00:00.000Z",
         "level": "warning",
         "event": "broker-lost",
         "node": 1,
@@ -62,7 +62,10 @@ def test_in_json_what_happened_comes_first_and_is_not_overwritten() -> None:
 
     here.log.info("listening", node=1, level="of the sea", at="noon")
 
-    assert here.out.getvalue() == '{"at":"2026-01-01T00:00:00.000Z","level":"info","event":"listening","node":1}\n'
+    assert (
+        here.out.getvalue()
+        == '{"timestamp":"2026-01-01T00:00:00.000Z","level":"info","event":"listening","node":1}\n'
+    )
 
 
 @pytest.mark.parametrize(

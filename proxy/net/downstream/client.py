@@ -84,36 +84,17 @@ class ClientConnection:
         self._early_frames = [] if admitted is None else admitted.early
         self._limit_log = LimitLog(services.counts, services.log)
         self._error: Exception | None = None
-        self._verifier = Verifier(
-            node_id,
-            services.verify_rate,
-            services.topology.address_of,
-            services.counts,
-            services.log,
-            services.access,
-        )
-        self._coordinator = CoordinatorClient(
-            node_id,
-            services.topology.address_of,
-            services.connect_timeout_s,
-            services.log,
-            services.access,
-        )
+        address_of, log, access = services.topology.address_of, services.log, services.access
+        self._verifier = Verifier(node_id, services.verify_rate, address_of, services.counts, log, access)
+        self._coordinator = CoordinatorClient(node_id, address_of, services.connect_timeout_s, log, access)
         self._login = ClientLogin(client.peer, services, self._use_access)
         self._info = ConnectionInfo(node_id, client.peer, services.topology.topology)
         self._recorder = ConnectionRecorder(self._info, services, lambda: self._login.topology.topology)
         self._outbox = Outbox(client, self._recorder.record_conversion, services.workers)
-        options = ConnectOptions(
-            services.topology.address_of,
-            services.connect_timeout_s,
-            services.fetch_config.ask_timeout_s,
-            services.budget,
-            services.log,
-            partial(services.counts.update, ["upstream_connections"]),
-        )
+        options = _connect_options(services)
         self._links = UpstreamConnections(
             options,
-            services.access,
+            access,
             handle=self._handle,
             add_memory_wait=self.add_memory_wait,
             observe=self.observe,
@@ -374,3 +355,14 @@ class ClientConnection:
     async def _run_in_thread(self, worker: Worker, run: Callable[[], object]) -> None:
         done = await trio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._services.workers)
         self._handle(ThreadFinished(worker, done))
+
+
+def _connect_options(services: Services) -> ConnectOptions:
+    return ConnectOptions(
+        services.topology.address_of,
+        services.connect_timeout_s,
+        services.fetch_config.ask_timeout_s,
+        services.budget,
+        services.log,
+        partial(services.counts.update, ["upstream_connections"]),
+    )

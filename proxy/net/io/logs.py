@@ -135,11 +135,13 @@ class Log:
         return repeat.suppressed if repeat is not None else 0
 
     def _format_line(self, level: Level, event: str, fields: Mapping[str, Scalar]) -> str:
-        at = datetime.fromtimestamp(self.wall_s(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        stamp = datetime.fromtimestamp(self.wall_s(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         if self.format == "json":
-            head = {"at": at, "level": level, "event": event}  # come first, and win over fields of those names
+            head = {"timestamp": stamp, "level": level, "event": event}  # win over fields of those names
             return json.dumps({**head, **fields, **head}, separators=(",", ":")) + "\n"
-        return " ".join([at, level, event, *(f"{name}={_quote(value)}" for name, value in fields.items())]) + "\n"
+        return (
+            " ".join([stamp, level, event, *(f"{name}={_quote(value)}" for name, value in fields.items())]) + "\n"
+        )
 
     def _write(self, line: str) -> None:
         if not _can_write(self.stream):

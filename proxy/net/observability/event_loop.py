@@ -54,7 +54,7 @@ class Heartbeat:
                     self.log.error("event-loop-stalled", since_s=silent * self.beat_s, where=_stack_of(loop))
                 continue
             if silent >= self.missed:
-                self.log.warning("event-loop-recovered", stood_s=silent * self.beat_s)
+                self.log.warning("event-loop-recovered", stalled_s=silent * self.beat_s)
             heard, silent = self._beats, 0
 
 
