@@ -328,7 +328,9 @@ class LogCache:
         try:
             served = 1 if self.key.is_exclusive else len(fetcher.waiting)
             name_of = self.topology.name_of
-            result = fetcher.received(frame, self.number, now_s, topic_name=name_of, client_fetches=served)
+            # If requests wait no longer than client fetches, each of these has its own and is answered with it.
+            begun = 0 if self.is_unparked else self.number
+            result = fetcher.received(frame, begun, now_s, topic_name=name_of, client_fetches=served)
         except BrokerProtocolError as wrong:
             self._commands.append(CloseFetcher(fetcher_id, str(wrong), is_fault=True))
             self.lost(fetcher_id, now_s)

@@ -412,7 +412,7 @@ class Fetcher:
     ) -> FetchResult:
         """Decode the broker's response in *frame*, and apply it to the session; no request is in flight afterwards.
 
-        Args: number: the number of the last client fetch that has begun.
+        Args: number: the number of the last client fetch for which the response to a long poll counts.
               topic_name: returns the name of a topic for telemetry.
               client_fetches: the number of client fetches that the response serves, for telemetry.
         Raises: BrokerProtocolError: it is no response to the request. The caller must close the connection and call
@@ -431,7 +431,7 @@ class Fetcher:
             self.is_behind = _is_behind(response, flight.max_bytes, self._session.get_planned)
         self._learn_of_slots(flight.sent.plan, response, outcome, now_s)
         if flight.wait.is_parked:
-            confirms = number if flight.begun_number is None else flight.begun_number
+            confirms = max(flight.number, number if flight.begun_number is None else flight.begun_number)
         else:
             # A redirect ends the wait at once (KIP-392): the other logs have not waited for as many bytes.
             confirms = 0 if flight.wait.wait_s and response.redirects else flight.number

@@ -615,3 +615,18 @@ def test_an_answer_to_another_isolation_is_not_served() -> None:
     assert set(play.asked[-1].offsets) == {0, 1, 2}
     (answer,) = told([*play.answer(dict.fromkeys(range(3), IDLE)), *play.wait(0.5)])
     assert records_of(answer) == {}
+
+
+def test_without_upstream_max_wait_each_idle_fetch_has_its_own_request_and_its_whole_wait() -> None:
+    play = Play(topology(1))
+    play.established(0)
+    play.fetch({0: 0}, max_wait_ms=250)
+    assert len(told(play.wait(0.25))) == 1  # a moment before the broker's response arrives
+    asked = len(play.asked)
+
+    play.fetch({0: 0}, max_wait_ms=250)
+
+    assert told(play.answer({})) == []
+    assert len(play.asked) == asked + 1
+    assert told(play.wait(0.24)) == []
+    assert len(told(play.answer({}))) == 1
