@@ -78,7 +78,7 @@ TOPIC_ERRORS: Final = frozenset(
 
 
 class CacheKey(NamedTuple):
-    """The sharing key of a log cache: readers of client fetches with equal keys share one."""
+    """The sharing key of a log cache: client connections whose fetches have equal keys use one cache."""
 
     owner: object
     """The reader, if clients do not share; else the principal, with or without the client id."""
@@ -106,7 +106,9 @@ class _Fetchers(NamedTuple):
 
 
 class LogCache:
-    """The cached logs of clients that share upstream fetches, with their offsets, routes and fetchers.
+    """The cached logs of one client, or of several that share upstream fetches, and the fetchers that fill them.
+
+    It also keeps the partitions' offsets, and chooses the broker from which each is read: the leader or a replica.
 
     Use: pass events of connections to ``opened``, ``answering``, ``received`` and ``lost``, then call ``settle``,
     and carry out the commands that ``take_commands`` returns. ``deadline_s`` returns the time at which ``settle``
@@ -150,7 +152,7 @@ class LogCache:
     # ------------------------------------------------------------------------------------------- for readers
 
     def routes(self, node_id: BrokerId) -> Routes:
-        """Return the choice of sources for clients that take broker *node_id* for the leader."""
+        """Return the choice of the broker to read, for clients of the listener of *node_id*."""
         routes = self._routes.get(node_id)
         if routes is None:
             routes = Routes(node_id, self._config.selector, self._config.preferred_max_age_s)
@@ -158,7 +160,7 @@ class LogCache:
         return routes
 
     def leader(self, node_id: BrokerId) -> Fetcher:
-        """Return the long-poll fetcher of broker *node_id*, which clients take for the leader."""
+        """Return the long-poll fetcher that reads *node_id* as the leader; create it, unconnected, if needed."""
         return self._fetchers(Source(node_id), self.routes(node_id)).long_poll
 
     def open(self, fetcher: Fetcher, now_s: float) -> None:
@@ -169,15 +171,19 @@ class LogCache:
             self._commands.append(OpenFetcher(fetcher.id, self.key.client_id))
 
     def begin(self, max_bytes: int) -> int:
-        """Return a number for a client fetch that begins, one higher than the last; *max_bytes*: its limit."""
+        """Return the number of a client fetch that begins: one more than that of the last.
+
+        *max_bytes*: the client's limit for its response. Upstream fetches use the largest so far, or, if the cache
+        has only one reader, the last.
+        """
         self.number += 1
         self._max_bytes = max_bytes if self.key.is_exclusive else max(max_bytes, self._max_bytes)
         return self.number
 
     def read(self, reader: "Positions", key: LogKey, offset: int, max_bytes: int, now_s: float) -> SharedLog:
-        """Return the log to read from *offset* on, a new one if needed; *reader* is a reader of it until ``leave``.
+        """Return a log that contains *offset* or ends there, a new one if needed, and add *reader* to its readers.
 
-        *max_bytes*: the partition limit of the client.
+        *max_bytes*: the client's partition limit. Requests for the log use the largest of its readers.
         """
         self._fetchers(key.source, self.routes(reader.node_id))
         log = self._index.find(key, offset, now_s, reader.since_s)
@@ -192,10 +198,10 @@ class LogCache:
         return log
 
     def leave(self, reader: "Positions", log: SharedLog, now_s: float, *, is_replaced: bool) -> None:
-        """Remove *reader* from the readers of *log*.
+        """Remove *reader* from the readers of *log*; drop the log if it has none left.
 
-        A log without readers is dropped after 1 s, so that one may return; or at once, if it is a probe, or if the
-        only reader of the cache reads another log instead.
+        The log is kept for 1 s in case a reader returns. It is dropped at once if it is a probe log (of clients
+        with a max wait below 10 ms), or if *is_replaced* and the cache has only one reader.
 
         *is_replaced*: whether the client reads another log of this partition instead.
         """
@@ -214,29 +220,36 @@ class LogCache:
                 log.fetcher.moved[log] = None
 
     def forget(self, node_id: BrokerId, key: PartitionKey) -> None:
-        """Forget the selected source of a partition for clients of broker *node_id*, unless somebody reads it."""
+        """Drop the preferred replica and the back-off of a partition for clients of broker *node_id*.
+
+        No effect if a client reads any log of the partition in this cache.
+        """
         if not any(log.readers for log in self._index.of_partition(key)):
             self.routes(node_id).forget(key)
 
     def want(self, log: SharedLog) -> None:
-        """Record that a client waits at the end of *log*, so that ``settle`` places it on a fetcher."""
+        """Record that a client waits at the end of *log*; if it is on no fetcher, ``settle`` places it on one."""
         log.unread_bytes = 0
         if log.fetcher is None and not log.is_void:
             self._queue[log] = None
 
     def join(self, reader: "Reader") -> None:
-        """Add a member, which is woken when its logs change."""
+        """Add a member: it is woken when a connection that its client fetch waits for opens or is lost.
+
+        Changes of a log wake the readers of that log (see ``read``).
+        """
         self.readers[reader] = None
 
     def part(self, reader: "Reader") -> None:
-        """Remove a member, which must have left its logs before."""
+        """Remove a member and its pending ``Wake``. It must have left its logs before."""
         self.readers.pop(reader, None)
         self._dirty.pop(reader, None)
 
     def requeue_long_waits(self, reader: "Positions") -> None:
-        """Place logs of *reader* again that are in requests which may wait longer than its client fetch.
+        """Queue logs of *reader* again whose request in flight may wait for longer, or more bytes, than its fetch.
 
-        Logs of parked requests stay if their offsets are known: a missing response then means "nothing new".
+        They leave that request. A log stays if its offsets are known and the request is a long poll with min bytes
+        1: without a response, it has no new records. No effect while Sidefetch shuts down.
         """
         for fetcher in () if self.is_draining else list(reader.fetchers):
             if not fetcher.waits_longer_than(reader.deadline_s, reader.min_bytes):
@@ -246,12 +259,15 @@ class LogCache:
                     self._requeue(log)
 
     def lacks_offsets(self, log: SharedLog) -> bool:
-        """Return whether the high watermark is unknown, or below the end of *log*, which had no response yet."""
+        """Return whether no broker has reported a high watermark that holds at the end of *log*.
+
+        The one of the partition is unknown, or it is below the end of *log* and no response for *log* had one.
+        """
         known = self.offsets.get(log.key.partition)
         return known is None or (known[0] < log.log.end and log.offsets[0] < 0)
 
     def request_offsets_now(self, reader: "Positions", now_s: float) -> None:
-        """Request the unknown offsets of partitions of *reader* at once, rather than wait for a long poll."""
+        """Queue logs of *reader* with unknown offsets that are in a long poll: another fetcher requests them."""
         for fetcher in list(reader.fetchers):
             is_long = fetcher.is_parked and fetcher.waits_longer_than(now_s + INSTANT_S, reader.min_bytes)
             for log in list(fetcher.without_offsets) if is_long else ():
@@ -259,7 +275,7 @@ class LogCache:
                     self._requeue(log)
 
     def void(self, log: SharedLog) -> None:
-        """Drop a log, whose records may be outdated; its readers must find another one."""
+        """Drop a log, whose records may be outdated, and wake its readers, which then find another one."""
         log.is_void = True
         self._queue.pop(log, None)
         self._leave_fetcher(log)
@@ -269,7 +285,10 @@ class LogCache:
             self._dirty[reader.owner] = None
 
     def start_over(self, reader: "Positions", now_s: float) -> None:
-        """Close the connections that *reader* waits for, since they are stuck, and drop their logs."""
+        """Drop all logs of the fetchers that *reader* uses, and close connections that have a request in flight.
+
+        It is called after a client fetch has outlived its wait. It affects other readers of these logs, too.
+        """
         for fetcher in list(reader.fetchers):
             if fetcher.is_in_flight:
                 self._commands.append(
@@ -282,9 +301,13 @@ class LogCache:
     # ------------------------------------------------------------------------------------------- events
 
     def opened(self, fetcher_id: FetcherId, ranges: ApiRanges, now_s: float) -> None:
-        """Take the event that the connection of a fetcher is open; *ranges*: the API versions of the broker.
+        """Handle the opening of a fetcher's connection, and wake readers that wait for it.
 
-        A broker without a usable Fetch version is treated as a lost connection.
+        The connection is closed and handled as lost if the broker's Fetch versions are too old, or if a follower
+        names topics in another way (by id or name) than leaders. If the naming has changed, the source's logs are
+        dropped.
+
+        *ranges*: the API versions of the broker.
         """
         fetcher = self._all_fetchers[fetcher_id]
         by_id, was_used = fetcher.by_id, fetcher.version > 0
@@ -312,7 +335,7 @@ class LogCache:
         return next((each.long_poll for each in self._sources.values() if not each.long_poll.is_follower), None)
 
     def answering(self, fetcher_id: FetcherId) -> None:
-        """Take the event that a large response has begun to arrive."""
+        """Record that a large response has begun to arrive: its request is not late, nor means "nothing new"."""
         fetcher = self._all_fetchers[fetcher_id]
         fetcher.answering(self.number)
         for reader in fetcher.waiting:
@@ -321,7 +344,9 @@ class LogCache:
     def received(self, fetcher_id: FetcherId, frame: memoryview, now_s: float) -> None:
         """Apply a broker's response to the logs, and wake their readers.
 
-        If *frame* is no response to the request in flight, the connection is closed.
+        A response with a top-level error, or a throttled one without partitions, changes no log: the waiting client
+        fetches are answered, paused or retried, and a follower's logs are read from the leader. If *frame* is no
+        response to the request in flight, the connection is closed and handled as lost.
         """
         fetcher = self._all_fetchers[fetcher_id]
         was_answering = fetcher.is_answering
@@ -382,10 +407,11 @@ class LogCache:
             self._count_rejection(fetcher, now_s)
 
     def lost(self, fetcher_id: FetcherId, now_s: float) -> None:
-        """Take the event that a connection was lost, or could not be opened.
+        """Handle the loss of a connection, or that it could not be opened.
 
-        The logs of the fetcher, and all logs with records from its broker, are dropped. Partitions of a follower
-        are then read from the leader; readers that wait for a leader try again, or get an error.
+        The logs of the fetcher, and those with records from its source, are dropped. If the source is a follower,
+        it is avoided for a time and the leader is read. Otherwise the waiting client fetches try again; they get an
+        error if the connection could not be opened, or at the fourth failure in a row.
         """
         fetcher = self._all_fetchers[fetcher_id]
         was_open = fetcher.is_open
@@ -411,9 +437,9 @@ class LogCache:
             self._dirty[reader] = None
 
     def update_topology(self, topology: Topology) -> None:
-        """Take a new topology, and drop the logs of partitions whose leader, epoch or topic id has changed.
+        """Adopt a new topology, and drop the logs of partitions whose leader, epoch or topic id has changed.
 
-        An older one than that of another member is ignored. Cost: O(logs) if it has changed.
+        A topology older than the present one, as from another member, is ignored. Cost: O(logs) if it has changed.
         """
         before = self.topology
         if before is topology or topology.refreshed_s < before.refreshed_s:
@@ -428,11 +454,15 @@ class LogCache:
                 self.void(log)
 
     def drain(self) -> None:
-        """Let later requests wait no longer than the client fetches: Sidefetch shuts down."""
+        """Begin the shutdown: requests with waiting clients wait at the broker no longer than these.
+
+        Client fetches that are due then do not wait for a request in flight that was sent before them or still
+        waits.
+        """
         self.is_draining = True
 
     def drop_records(self) -> None:
-        """Drop all cached entries: their memory is needed."""
+        """Drop every log that has entries, for instance to free memory; their readers find new logs."""
         for log in list(self._index):
             if log.log.size_bytes:
                 self.void(log)
@@ -444,7 +474,11 @@ class LogCache:
     # ------------------------------------------------------------------------------------------- planning
 
     def settle(self, now_s: float) -> None:
-        """Place logs on fetchers, command the requests that are due, drop old entries, close late connections."""
+        """Place queued logs on fetchers, and command the requests that are due.
+
+        It also drops old entries, logs without readers and logs whose choice of replica has expired, and closes
+        connections whose response is overdue or that were unused for 30 s.
+        """
         self._close_late(now_s)
         for log in list(self._index.outdated(now_s)):
             self._leave_fetcher(log)
@@ -464,7 +498,7 @@ class LogCache:
             self.offsets.prune(self._index.partitions)
 
     def take_commands(self) -> list[CacheCommand]:
-        """Return and clear the pending commands, with a ``Wake`` for each reader whose logs have changed."""
+        """Return and clear the pending commands, with a ``Wake`` for each reader that an event concerns."""
         commands, self._commands = self._commands, []
         if self._stale:
             commands.append(RefreshMetadata(frozenset(self._stale)))
@@ -475,7 +509,7 @@ class LogCache:
 
     @property
     def oldest_s(self) -> float | None:
-        """The arrival time of the oldest cached entries; None if there are none."""
+        """The arrival time of the oldest entries in the least recently filled log; None without entries."""
         return self._index.oldest_s
 
     @property
@@ -502,9 +536,10 @@ class LogCache:
         return ", ".join(fetcher.describe(now_s) for fetcher in used)
 
     def is_served(self, log: SharedLog, now_s: float) -> bool:
-        """Return whether an event will answer for a log at whose end a client fetch waits (rule L1).
+        """Return whether a response, a new connection or a timer will continue fetches that wait at its end (L1).
 
-        It is in a request or the next one, or queued while a fetcher of its source is busy.
+        The log is on a fetcher that has a request in flight, is connecting or is delayed until a later time; or it
+        is queued while a fetcher of its source has a request in flight or is connecting.
         """
         fetcher = log.fetcher
         if fetcher is None:

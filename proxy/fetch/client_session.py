@@ -142,7 +142,7 @@ class ClientSession:
 
     @property
     def sections(self) -> tuple[TopicSection, ...]:
-        """All partitions of the session, as a full fetch request names them; the same object until one changes."""
+        """All partitions of the session, as a full fetch names them; the same tuple until partitions change."""
         if self._sections is None:
             self._sections = tuple(TopicSection(topic, part.entries) for topic, part in self._parts.items())
         return self._sections
@@ -180,8 +180,9 @@ class ClientSession:
         """Encode an incremental response; return its number of topics, its number of partitions and its bytes.
 
         It has the partitions of *updates* (records and errors), and those whose high watermark or log start offset
-        in *template* differs from the one that the client was last sent. These offsets count as sent from now on.
-        *template* must have the topics and partitions of ``sections``, in the same order.
+        in *template* is known and differs from the one that the client was last sent. All these offsets count as
+        sent from now on, except those of partitions with an error. *template* must have the topics and partitions
+        of ``sections``, in the same order.
 
         Cost:   O(updates) if the template has not changed, else a comparison of its bytes and O(changed).
         Source: ``FetchSession.CachedPartition.maybeUpdateResponseData``.

@@ -33,7 +33,7 @@ __all__ = [
 
 
 class FetcherKind(enum.Enum):
-    """The purpose of a fetcher: a connection to a broker, with at most one fetch in flight."""
+    """The kind of a fetcher, by the logs that it reads: it decides how long requests wait at the broker."""
 
     LONG_POLL = "long-poll"
     """For logs at their end: its requests wait at the broker for up to ``--upstream-max-wait``."""
@@ -46,7 +46,7 @@ class FetcherKind(enum.Enum):
 
 
 class FetcherId(NamedTuple):
-    """The identity of a fetcher of a log cache: a connection to a broker for upstream fetches."""
+    """The identity of a fetcher within its log cache: the source that it reads, and its kind."""
 
     source: Source
     kind: FetcherKind
@@ -74,7 +74,10 @@ class CloseFetcher:
 
 @attrs.frozen
 class SendFetch:
-    """A command: send a fetch on a fetcher's connection; ``LogCache.received`` or ``lost`` must be called later."""
+    """A command: send a fetch on a fetcher's connection.
+
+    ``LogCache.received`` or ``lost`` must be called later, unless ``CloseFetcher`` comes before.
+    """
 
     fetcher: FetcherId
     frame: bytes
@@ -83,7 +86,10 @@ class SendFetch:
 
 @attrs.frozen
 class CloseSession:
-    """A command: send a request that closes a fetch session, on any connection to the fetcher's broker."""
+    """A command of ``LogCache.close``: send a request that closes a fetch session.
+
+    Any connection to the fetcher's broker serves on which no fetch is in flight.
+    """
 
     fetcher: FetcherId
     frame: bytes
@@ -95,7 +101,7 @@ class CloseSession:
 
 @attrs.frozen
 class Wake:
-    """A command: call ``settle`` of a reader, whose logs have changed."""
+    """A command: call ``settle`` of a reader, as its logs or the connections that it waits for have changed."""
 
     reader: "Reader"
 
@@ -129,7 +135,10 @@ class Worker(enum.Enum):
 
 @attrs.frozen
 class RunInThread:
-    """A command: call ``run`` in a thread, and report its end to the worker, which has at most one at a time."""
+    """A command: call ``run`` in a thread, then pass its result to the worker.
+
+    A worker has at most one such call at a time.
+    """
 
     worker: Worker
     run: Callable[[], object]
