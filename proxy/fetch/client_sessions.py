@@ -67,7 +67,7 @@ def _nothing(error: int = ErrorCode.none, session_id: int = NO_SESSION) -> Answe
 
 @attrs.frozen
 class Context(ABC):
-    """The session of one client fetch, from its request to its response: it decides which partitions are sent."""
+    """The session handling of one client fetch, from request to response: it decides which partitions are sent."""
 
     request: FetchRequest
     """The client's request, with all partitions of its session, also those that the request did not name."""
@@ -81,7 +81,10 @@ class Context(ABC):
         """
 
     def empty(self) -> Answer:
-        """Return a response without partitions, for a fetch that is throttled, fails, or has no partitions."""
+        """Return a response without partitions, with the session's error if there is one; create no session.
+
+        It is for a fetch that is throttled, is refused by its session, or has no partitions.
+        """
         return _nothing()
 
 
@@ -108,7 +111,7 @@ class Sessionless(Context):
 
 @attrs.frozen
 class NewSession(Sessionless):
-    """The context of a request for a new session, which ``answer`` creates if there is a free slot.
+    """The context of a request for a new session, which ``answer`` creates if a slot is free or can be freed.
 
     The response has all partitions, and the new session id, or 0 if none was created.
     """
@@ -186,7 +189,7 @@ class ClientSessions:
 
     @property
     def refusals(self) -> int:
-        """The number of sessions that clients requested and did not get."""
+        """The number of requested sessions that were not created because no slot was free or could be freed."""
         return self._slots.refusals
 
     def open(self, request: FetchRequest, node_id: int, now_s: float) -> Context:
@@ -220,7 +223,7 @@ class ClientSessions:
         return session.topics if session is not None else frozenset()
 
     def close(self, session_id: int, node_id: int) -> bool:
-        """Close a session of this principal; return whether there was one."""
+        """Close a session of this principal at the listener of broker *node_id*; return whether there was one."""
         session = self._find(session_id, node_id)
         if session is None:
             return False

@@ -48,19 +48,19 @@ class Policy:
     """The size of the chunks in which records are converted while they are sent."""
 
     def read_as(self, request: FetchRequest) -> FetchRequest:
-        """Return *request*, with isolation level read_committed if ``committed`` holds for its Fetch version."""
+        """Return *request*, as read_committed if it is below Fetch v4 and ``committed`` is set."""
         if request.version >= _MAGIC_2_VERSION or not self.committed:
             return request
         return attrs.evolve(request, options=attrs.evolve(request.options, isolation=1))
 
     def switch_for(self, version: int) -> TopicSwitch:
-        """Return the topics that a client of this Fetch *version* may read; from v4 on, all."""
+        """Return the switch of topics that a client of Fetch *version* may read; from v4 on, it is on for all."""
         return ON if version >= _MAGIC_2_VERSION else self.down_conversion
 
     def target(self, version: int, *, committed: bool) -> ConversionTarget | None:
         """Return the formats and codecs that a client of this Fetch *version* can read; None from v10 on: all.
 
-        *committed*: whether the client reads committed records only.
+        *committed*: whether the client reads committed records only; below v4, Sidefetch then drops aborted ones.
         """
         if version >= _ZSTD_VERSION:
             return None
@@ -97,8 +97,8 @@ class Job:
 def conversion_of(reply: PartitionReply, offset: int, target: ConversionTarget | None) -> DownConversion | None:
     """Return the conversion of the records of *reply* to *target*; None if they need none.
 
-    *offset*: the client's fetch offset; records before it are left out, unless they share a compressed or copied
-    entry with later ones.
+    *offset*: the client's fetch offset. Earlier records are left out, unless they share an entry with later ones
+    that is compressed or is copied unchanged.
     """
     records = memoryview(reply.records)
     if target is None or not needs_conversion(records, offset, target):
@@ -109,7 +109,8 @@ def conversion_of(reply: PartitionReply, offset: int, target: ConversionTarget |
 def are_small(conversions: Sequence[DownConversion]) -> bool:
     """Return whether *conversions* are cheap enough for ``begin_all`` on the event loop rather than in a thread.
 
-    A few without decompression take no longer than the switch to a thread and back.
+    They are if there are at most 8 and none begins with decompression, or if their records have at most 16 KiB in
+    total and no zstd: that takes no longer than the switch to a thread and back.
     """
     if len(conversions) <= _FEW and all(each.is_quick for each in conversions):
         return True
@@ -118,10 +119,11 @@ def are_small(conversions: Sequence[DownConversion]) -> bool:
 
 
 def begin_all(jobs: Sequence[Job], max_bytes: int, cpu_s: CpuClock, *, is_cut: bool = False) -> None:
-    """Begin the conversion of each job and set its ``outcome``; callable from any thread.
+    """Begin the conversions of *jobs* and set the ``outcome`` of each job; callable from any thread.
 
     Args: max_bytes: the client's limit for all records of the response.
-          is_cut: whether an entry that is larger than a limit is sent with others, as below Fetch v3.
+          is_cut: whether an entry that exceeds a limit is sent even behind other partitions, as below Fetch v3;
+              otherwise its outcome is ``NoRoom``.
     Cost: up to the conversion of one batch for each job; its CPU time is added to ``conversion.counts``. Converted
         records of up to twice the original bytes, or 128 KiB if that is more, are kept until they are sent; the
         rest is dropped, and converted again when it is sent.

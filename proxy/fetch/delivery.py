@@ -73,9 +73,10 @@ class Delivery:
     # ------------------------------------------------------------------------------------------- requests
 
     def update(self, request: FetchRequest, topology: Topology, at: Positions, *, by_id: bool) -> Change:
-        """Take over the partitions of a client fetch, or a new topology for it; return the changes.
+        """Adopt the partitions of a client fetch, or a new topology for it; return the changes.
 
-        The response template is adapted, too.
+        The response template is adapted. Truncation checks begin where the leader epoch has grown. If the Fetch
+        version or the isolation level has changed, all logs of a cache with one reader are dropped.
 
         Args: request: the fetch, with all partitions of the client's session.
               at: the logs that the client reads; partitions with outdated offsets are added to its ``changed``.
@@ -123,7 +124,7 @@ class Delivery:
         self.add_unreadable(exchange)
 
     def add_unreadable(self, exchange: Exchange) -> None:
-        """Add the errors of partitions that are not requested from brokers, unless the response has them."""
+        """Add the errors of partitions that are not requested from brokers and not in the response already."""
         if self.state.unreadable_errors:
             answered = exchange.answered
             for (topic, partition), error in self.state.unreadable_errors.items():
@@ -138,9 +139,10 @@ class Delivery:
         return self._answered if exchange.updates else set()
 
     def log_key(self, key: PartitionKey, rack: str, at: Positions, now_s: float) -> tuple[LogKey, FetchPartition]:
-        """Return the identity of the log to read of a partition, and the client's offset and limit.
+        """Return the identity of the log from which to read a partition, and the offset and limit to request.
 
-        The source is the leader, or the replica that is to be read for a client in *rack*.
+        The source is the replica to read for a client in *rack*, or the leader; always the leader during a
+        truncation check, and if a follower did not have the offset.
         """
         ask = self.state.asks[key]
         routes = at.cache.routes(self._node_id)
@@ -166,11 +168,13 @@ class Delivery:
     ) -> bool:
         """Add a broker's response for a partition to the client's, unless the partition is to be read again.
 
-        That is so if Sidefetch had changed its offset or added a check for truncation. *reply* is a response other
-        than records that a log can hold: an error, a redirect, a diverging epoch, or damaged records. The client
-        gets it as it is, except for damaged records that need conversion (CORRUPT_MESSAGE), the refusal of an epoch
-        that Sidefetch added (NOT_LEADER_OR_FOLLOWER), and truncation that it has detected (OFFSET_OUT_OF_RANGE).
-        Topics with stale metadata are added to ``stale``, telemetry to *commands*.
+        It is read again, without Sidefetch's changes to the request, if the broker answers OFFSET_OUT_OF_RANGE to
+        an offset that Sidefetch changed or to a truncation check, or if the check finds nothing missing below the
+        offset. *reply* is a response other than records that a log can hold: an error, a redirect, a diverging
+        epoch, or damaged records. The client gets it as it is, except for damaged records that need conversion
+        (CORRUPT_MESSAGE), the refusal of an epoch that Sidefetch added (NOT_LEADER_OR_FOLLOWER), and truncation
+        that it has detected (OFFSET_OUT_OF_RANGE). Topics with stale metadata are added to ``stale``, telemetry to
+        *commands*.
 
         Return whether the broker refuses a topic id or a leader epoch that Sidefetch added to the request, so that
         its metadata is out of date.
@@ -231,7 +235,7 @@ class Delivery:
         return erroneous(reply.partition, ErrorCode.offset_out_of_range)
 
     def truncation_checked(self, key: PartitionKey) -> bool:
-        """End the check of a partition for truncation, which the leader passed; return whether there was one."""
+        """End the truncation check of a partition, as its leader found none; return whether there was a check."""
         return key in self.state.asks and self.state.end_check(key)
 
     def _is_read_again(self, key: PartitionKey, reply: PartitionReply) -> bool:
@@ -249,11 +253,10 @@ class Delivery:
         return self.state.undo_skip(key) | self.state.end_check(key)
 
     def lacks_offsets(self, at: Positions, answered: set[PartitionKey]) -> bool:
-        """Return whether the response lacks offsets that no broker has reported yet, or not recently enough.
+        """Return whether the response lacks the offsets of a partition for which it has no records and no error.
 
-        Cost: O(changed).
-
-        *answered*: the partitions that the response has already.
+        No broker has reported them, or the high watermark is below the client's log (``LogCache.lacks_offsets``).
+        *answered*: the partitions that the response has already. Cost: O(changed).
         """
         quiet = (key for key in at.changed if key not in at.ready and key not in answered)
         return any(at.cache.lacks_offsets(at.logs[key]) for key in quiet)
@@ -267,9 +270,9 @@ class Delivery:
                 del at.changed[key]
 
     def hand_out(self, exchange: Exchange, at: Positions, deliverable: Deliverable) -> tuple[Job, ...]:
-        """Add the records of *deliverable* to the response; if some must be converted first, return all instead.
+        """Add the records of *deliverable* to the response, or return them as jobs if some must be converted first.
 
-        The client's positions move behind the records that are added.
+        In the second case nothing is added. The client's positions move behind the records that are added.
         """
         options = exchange.request.options
         target = self._policy.target(exchange.version, committed=bool(options.isolation))
@@ -314,7 +317,9 @@ class Delivery:
         self._answered.add(key)
 
     def converted(self, exchange: Exchange, at: Positions, jobs: Sequence[Job]) -> tuple[bool, list[Record]]:
-        """Add the results of conversions to the response; return whether a partition was skipped, and telemetry.
+        """Add converted records, or errors of conversions, to the response; return whether a partition was skipped.
+
+        The second result is telemetry.
 
         If all records of a partition are invisible to the client, it is skipped: Sidefetch reads on behind them, as
         old clients do not advance past records that they never see (KAFKA-5443, ruby-kafka 555). A partition for
@@ -350,7 +355,10 @@ class Delivery:
 
 
 def sends_epochs(request: FetchRequest) -> bool:
-    """Return whether a client sends leader epochs, so that it detects truncation itself."""
+    """Return whether the first partition of *request* has a leader epoch.
+
+    A client that sends epochs detects truncation itself.
+    """
     layout = request_layout(request.version)
     first = next((section.entries for section in request.sections if section.entries), None)
     return first is not None and layout.fetch_partition(layout.entry.unpack_from(first)).epoch != UNKNOWN

@@ -60,7 +60,7 @@ STALE_TOPOLOGY: Final = frozenset(
 
 
 def error_for(version: int, code: int) -> int:
-    """Return the error *code* for a client of Fetch *version*, or its replacement if it is newer than that version.
+    """Return the error *code*, or its replacement for clients of Fetch *version* that cannot handle it.
 
     The replacement is the code that older brokers sent, or else UNKNOWN_SERVER_ERROR. UNSUPPORTED_VERSION and
     UNSUPPORTED_COMPRESSION_TYPE are never replaced: no retry can help.

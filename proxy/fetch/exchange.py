@@ -108,7 +108,7 @@ class Exchange:
 
     @property
     def deadline_s(self) -> float:
-        """The time at which the max wait of the client, or ``longest_s``, is over."""
+        """The time at which the client's max wait or ``longest_s``, whichever is shorter, is over."""
         return self.started_s + min(self.request.options.max_wait_ms / 1000, self.longest_s)
 
     @property
@@ -145,16 +145,16 @@ class Exchange:
         """Return the encoded response: *template* with ``updates`` spliced in; within a session, only the changes.
 
         Args: template: the partitions of the request with their last offsets.
-              place: returns the address of Sidefetch for a broker's endpoint; None to leave the endpoint out.
+              place: maps a broker's endpoint to Sidefetch's address for it; the result None leaves it out.
         """
         shaped = self.context.answer(template, self.updates)
         return self._framed(shaped, self.updates, _placed(self.endpoints.values(), place))
 
     def refusal(self, error: int) -> Pieces:
-        """Return a response with a top-level *error*.
+        """Return a response with a top-level *error*, for a fetch that a broker refused as a whole.
 
-        Below v7 responses have no such field. Below v13, as from brokers, each partition of a fetch without a
-        session has the error, too.
+        Below v13, each partition of a full fetch has the error, too, as from brokers. Below v7, only the partitions
+        have it, since responses have no top-level error.
         """
         failed, updates = Answer(error, self.request.session_id, 0, 0, []), _NO_UPDATES
         if self.version < 13 and isinstance(self.context, Sessionless):
@@ -170,7 +170,7 @@ class Exchange:
         return self._framed(self.context.answer(template, updates), updates)
 
     def empty(self) -> Pieces:
-        """Return a response without partitions; for a refused session, with the session's error."""
+        """Return a response without partitions; with the session's error if the session refuses the request."""
         return self._framed(self.context.empty(), _NO_UPDATES)
 
     def _all_erroneous(self, error: int) -> tuple[ResponseTemplate, dict[Topic, list[PartitionUpdate]]]:

@@ -71,7 +71,7 @@ class FetchConfig:
 
     @property
     def sent_rack(self) -> str:
-        """The rack in upstream fetches; empty if only leaders are read."""
+        """The rack in upstream fetches for clients that send none; empty if unknown or if only leaders are read."""
         return "" if self.selector is Selector.LEADER else self.rack
 
     def of(self, principal: str) -> Self:

@@ -63,7 +63,8 @@ class FetchRecorder:
 
         Args: topic: the topic, as brokers name it.
               source: the broker that sent the records.
-              brought_s: the time of their arrival; before the client fetch, they count as held for it.
+              record_bytes: the size of the records, as the broker sent them.
+              brought_s: the time of their arrival; if it is before the client fetch, they count as cached.
         """
         brought = self._brought.setdefault((topic, source), _Brought())
         brought.partitions += 1

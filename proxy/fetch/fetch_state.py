@@ -55,7 +55,7 @@ class RequestContext:
 
 @attrs.frozen
 class Change:
-    """The differences between a client's fetch and its last one."""
+    """The differences between a client's fetch and its last one, including those of its topics' metadata."""
 
     touched: tuple[PartitionKey, ...]
     """The partitions that were added, removed or moved to another offset, as brokers name them."""
@@ -130,7 +130,9 @@ class FetchState:
     def update(
         self, layout: RequestLayout, sections: Sequence[TopicSection], topology: Topology, context: RequestContext
     ) -> Change:
-        """Take over the partitions of a client's request, remove all others, and return the changes.
+        """Adopt the partitions of a client's request, remove all others, and return the changes.
+
+        Partitions that cannot be requested from brokers are put into ``unreadable_errors``.
 
         *sections* are those of the request, with all partitions of the client's session, in the encoding *layout*.
         """
@@ -180,16 +182,16 @@ class FetchState:
         return any(_is_recreated(known.info, topology.topic(topic)) for (topic, _), known in self._known.items())
 
     def skip(self, key: PartitionKey, offset: int) -> None:
-        """Request a partition from *offset* on, after its client's offset.
+        """Request a partition from *offset* instead of the client's own, earlier offset.
 
-        It ends when any field of the partition changes in the client's request, when its topic has new metadata, or
-        with ``undo_skip``.
+        The skip ends with ``undo_skip``, when any field of the partition changes in the client's request, or when
+        its topic has new metadata.
         """
         self._skipped.setdefault(key, self.asks[key].offset)
         self.asks[key] = self.asks[key]._replace(offset=offset)
 
     def undo_skip(self, key: PartitionKey) -> bool:
-        """Undo ``skip``, which moved a partition's request to a later offset; return whether it had."""
+        """Request a partition from the client's own offset again; return whether ``skip`` had changed it."""
         if key not in self._skipped:
             return False
         self.asks[key] = self.asks[key]._replace(offset=self._skipped.pop(key))

@@ -76,7 +76,7 @@ class FetchWait:
 
     @property
     def is_parked(self) -> bool:
-        """Whether it is a long poll for the first record, so that a missing response means "nothing new"."""
+        """Whether max wait is above 0 and min bytes at most 1, so that a missing response means "nothing new"."""
         return self.wait_s > 0 and self.min_bytes <= 1
 
 
@@ -189,7 +189,7 @@ class Fetcher:
 
     @property
     def has_session(self) -> bool:
-        """Whether it has a fetch session with the broker."""
+        """Whether the next request can continue a fetch session with the broker."""
         return self._session.session_id != NO_SESSION
 
     @property
@@ -204,7 +204,7 @@ class Fetcher:
 
     @property
     def is_parked(self) -> bool:
-        """Whether a long poll is in flight, which the broker answers at the first record of any log."""
+        """Whether a request with a max wait and min bytes of 1 is in flight, and no large response has begun."""
         return self._in_flight is not None and self._in_flight.wait.is_parked and not self.is_answering
 
     @property
@@ -236,16 +236,17 @@ class Fetcher:
         return None if self.is_answering else self._in_flight.late_s
 
     def is_sure(self, number: int, now_s: float, *, is_probe: bool, has_records: bool, is_cut: bool) -> bool:
-        """Return whether the broker confirms for the client fetch *number* that its logs have no new records.
+        """Return whether the broker confirms, for client fetch *number*, that the logs have no new records.
 
-        It has answered a request that was sent after the client fetch began; or a long poll is in flight, which was
-        sent before that, or for 50 ms already.
+        It does if it has answered a request that was sent after the client fetch began, or a long poll that was
+        waiting then. It also does while a long poll is in flight that was sent before the client fetch began, or
+        that has been in flight for 50 ms; time in which the broker throttles does not count.
 
         Args: is_probe: whether only a response confirms it.
-              has_records: whether the client's response has records of other logs; a request that waits for more
-                  than one byte then confirms it, too.
-              is_cut: whether one of these logs is in ``cut``: the last response then confirms nothing, and only a
-                  long poll that was sent after it does, once it has been in flight for 50 ms.
+              has_records: whether the client's response has records or errors of other logs; a request that waits
+                  for more than one byte then counts as a long poll.
+              is_cut: whether the client waits for a log in ``cut``: responses then confirm nothing, and a long poll
+                  only after 50 ms.
         """
         if self.confirmed >= number and not is_cut:
             return True
@@ -259,7 +260,8 @@ class Fetcher:
     def sure_s(self, number: int, *, is_cut: bool) -> float:
         """Return the time at which a long poll in flight confirms "nothing new" for the client fetch *number*.
 
-        *is_cut*: whether one of the client's logs is in ``cut``; see ``is_sure``.
+        That is when the broker reads it; 50 ms later if *is_cut* (see ``is_sure``), or if the long poll was sent
+        after the client fetch began. Call this only while a request is in flight.
         """
         was_sent_for_it = is_cut or (self._in_flight is not None and self._in_flight.number >= number)
         return self.heard_s + (PARKED_S if was_sent_for_it else 0.0)
@@ -276,7 +278,7 @@ class Fetcher:
         return self.heard_s + flight.wait.wait_s > deadline_s or flight.wait.min_bytes > max(min_bytes, 1)
 
     def describe(self, now_s: float) -> str:
-        """Return a text about its state, for the program's log."""
+        """Return a description of the fetcher's state and its number of partitions, for log messages."""
         state = "opening" if self.is_opening else "idle" if self.is_open else "closed"
         if self._in_flight is not None:
             state = f"{'parked' if self.is_parked else 'in flight'} for {now_s - self._sent_s:.3f} s"
@@ -285,7 +287,10 @@ class Fetcher:
     # ------------------------------------------------------------------------------------------- its logs
 
     def join(self, log: "SharedLog", offset: int) -> None:
-        """Add *log* to the next requests, at *offset*; only while no request is in flight."""
+        """Add *log* to the next requests, from *offset* on. Call this only while no request is in flight.
+
+        The next request is a full one if the broker's last offsets of the partition were not used.
+        """
         assert self._in_flight is None
         if log.key.partition in self.unused_offsets:
             self.restart()
@@ -298,7 +303,10 @@ class Fetcher:
             self.checked[log] = None
 
     def move(self, log: "SharedLog", offset: int) -> None:
-        """Request *log* from *offset* on, after all others (KAFKA-12330); only while no request is in flight."""
+        """Request *log*, which has joined, from *offset* on, and put it last in the request (KAFKA-12330).
+
+        Call this only while no request is in flight.
+        """
         self._session.remove(log.key.partition)
         self._put(log, offset)
 
@@ -315,7 +323,10 @@ class Fetcher:
             each.pop(log, None)
 
     def restart(self) -> None:
-        """Name every partition in the next request, so that the broker reports the offsets of each again."""
+        """Make the next request a full fetch that replaces the session: the broker reports all offsets again.
+
+        No log counts as confirmed until its response.
+        """
         self._session.restart()
         self.unused_offsets.clear()
         self.confirmed = 0
@@ -323,13 +334,18 @@ class Fetcher:
     # ------------------------------------------------------------------------------------------- connections
 
     def opening(self, by_s: float | None) -> None:
-        """Record that a connection is being opened; *by_s*: when it must be open at the latest, None for never."""
+        """Record that a connection is being opened.
+
+        *by_s*: the time by which it must be open; None for no limit.
+        """
         self.is_opening, self._opens_by_s = True, by_s
 
     def opened(self, ranges: ApiRanges) -> None:
         """Record that a connection is open; *ranges*: the API versions of the broker.
 
-        Raises: BrokerProtocolError: the broker serves no Fetch version that Sidefetch needs.
+        The next fetch is a full one if the broker names topics in another way than before (by id or by name).
+
+        Raises: BrokerProtocolError: the broker's newest Fetch version is below v4, or below v11 for a follower.
         """
         served = ranges.get(FETCH)
         version = min(served.last, MAX_VERSION) if served is not None else 0
@@ -343,9 +359,9 @@ class Fetcher:
         self.is_open, self.is_opening, self._opens_by_s = True, False, None
 
     def lost(self, now_s: float) -> list[EmitRecord]:
-        """Record that the connection was lost; return the telemetry of the request in flight, if there was one.
+        """Record that the connection was closed or not opened; return the telemetry of a request in flight, if any.
 
-        The fetcher keeps its logs.
+        The fetcher keeps its logs, and also its session if no request was in flight.
         """
         self.is_open, self.is_opening, self._opens_by_s = False, False, None
         self.muted_until_s = 0.0
@@ -359,7 +375,10 @@ class Fetcher:
     # ------------------------------------------------------------------------------------------- requests
 
     def creates_session(self, now_s: float) -> bool:
-        """Return whether the next request creates a session."""
+        """Return whether the next request is a full fetch that asks the broker for a session.
+
+        Not for 10 to 20 s after a broker refused or evicted one.
+        """
         return not self._session.session_id and self._keeps_session(now_s)
 
     def _keeps_session(self, now_s: float) -> bool:
@@ -397,7 +416,10 @@ class Fetcher:
         return command
 
     def answering(self, number: int) -> None:
-        """Record that a large response has begun to arrive; *number*: that of the last client fetch until now."""
+        """Record that a large response has begun to arrive: the request is neither late nor parked from now on.
+
+        *number*: the number of the last client fetch that has begun; a long poll confirms nothing for later ones.
+        """
         if self._in_flight is not None and self._in_flight.begun_number is None:
             self._in_flight = attrs.evolve(self._in_flight, begun_number=number)
 
@@ -410,13 +432,15 @@ class Fetcher:
         topic_name: Callable[[Topic], str],
         client_fetches: int = 1,
     ) -> FetchResult:
-        """Decode the broker's response in *frame*, and apply it to the session; no request is in flight afterwards.
+        """Decode the broker's response in *frame*, and apply it to the session, but not to the logs.
+
+        No request is in flight afterwards.
 
         Args: number: the number of the last client fetch for which the response to a long poll counts.
               topic_name: returns the name of a topic for telemetry.
               client_fetches: the number of client fetches that the response serves, for telemetry.
-        Raises: BrokerProtocolError: it is no response to the request. The caller must close the connection and call
-                    ``lost``.
+        Raises: BrokerProtocolError: *frame* is malformed, or no response to the request in flight. The caller must
+                    close the connection and call ``lost``.
         """
         flight = self._in_flight
         if flight is None:
@@ -443,7 +467,10 @@ class Fetcher:
         )
 
     def close_session(self, now_s: float) -> Iterator[EmitRecord | CloseSession]:
-        """Yield telemetry and, if there is a session, the request that closes it; the fetcher's use ends here."""
+        """Yield the telemetry of a request in flight and of the session's end, and the request that closes it.
+
+        Without a session, only the first is yielded. No other method may be called afterwards.
+        """
         size = self._session.size
         yield from self.lost(now_s)
         plan = self._session.close()
