@@ -177,10 +177,6 @@ class FetchState:
             self.unreadable_errors = {}  # a dict that was large stays large, and slow to iterate
         return Change(tuple(touched), tuple(recreated), frozenset(replaced), frozenset(reshaped), is_rearranged)
 
-    def names_another(self, topology: Topology) -> bool:
-        """Return whether a topic of the last fetch has another topic id in *topology*. Cost: O(topics)."""
-        return any(_is_recreated(known.info, topology.topic(topic)) for (topic, _), known in self._known.items())
-
     def skip(self, key: PartitionKey, offset: int) -> None:
         """Request a partition from *offset* instead of the client's own, earlier offset.
 

@@ -94,7 +94,7 @@ class CachedLog:
     def append(
         self, asked: int, records: memoryview, aborted: Iterable[AbortedPair] = (), *, now_s: float = 0.0
     ) -> bool:
-        """Append the whole entries of a fetch response; return whether there were any from *asked* on.
+        """Append the whole entries of a fetch response; return False, with no change, if none reaches *asked*.
 
         An entry that is incomplete, or has an impossible size or offset, is cut off with all that follow it.
 
@@ -169,9 +169,9 @@ class CachedLog:
             self.trim(next((chunk.start for chunk in self._chunks if chunk.arrived_s >= oldest_s), self.end))
 
     def trim(self, offset: int) -> None:
-        """Drop entries below *offset*, by whole responses, and move ``start`` behind them.
+        """Drop each broker response whose last entry is below *offset*, and move ``start`` to the end of these.
 
-        Entries of a response that has later ones, too, are kept.
+        A response that also has entries from *offset* on is kept whole.
         """
         gone = bisect_right(self._chunks, offset, key=lambda chunk: chunk.end)
         if gone:
@@ -213,7 +213,7 @@ class AbortedTransactions:
             self._ends.setdefault(pair, _ENDLESS)
 
     def walk(self, records: memoryview) -> None:
-        """Find the markers of known transactions in *records*, the next entries of the log.
+        """Record the offsets of the markers of known transactions in *records*, the next entries of the log.
 
         Cost:   nothing if all known transactions have their markers; otherwise a microsecond for each entry.
         Raises: BadRecords: the header of an entry is damaged.

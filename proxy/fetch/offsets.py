@@ -16,7 +16,8 @@ _SPARE: Final = 1000
 class OffsetTable:
     """The last known offsets of partitions: high watermark, last stable offset and log start offset.
 
-    Within a leader epoch none of them falls, even if responses arrive out of order or come from followers.
+    Within a leader epoch none of them falls, even if responses arrive out of order or come from followers, unless
+    the caller of ``learn`` sets *may_fall*.
     """
 
     __slots__ = ("_known",)
@@ -26,12 +27,12 @@ class OffsetTable:
         """By partition, the leader epoch and the offsets."""
 
     def get(self, key: PartitionKey) -> Offsets | None:
-        """Return the offsets of a partition; None if no broker has reported them."""
+        """Return the last known offsets of a partition; None if unknown, or dropped by ``prune``."""
         known = self._known.get(key)
         return None if known is None else known[1]
 
     def shared(self, key: PartitionKey, offsets: Offsets) -> Offsets:
-        """Return the table's own object for *offsets*, if they are those of the partition: to save memory."""
+        """Return the stored object if the partition's offsets equal *offsets*, else *offsets*: to save memory."""
         known = self.get(key)
         return known if known == offsets else offsets
 
@@ -43,7 +44,7 @@ class OffsetTable:
     def learn(
         self, key: PartitionKey, reply: PartitionReply, epoch: int, *, is_leader: bool, may_fall: bool = False
     ) -> bool:
-        """Take over the offsets of a partition's response without an error; return whether any has changed.
+        """Update the offsets of a partition from *reply*, which has no error; return whether any has changed.
 
         Offsets of an older leader epoch are ignored, and lower ones of the same epoch do not replace higher ones.
 
@@ -65,11 +66,14 @@ class OffsetTable:
         return offsets != known
 
     def is_large(self, logs: int) -> bool:
-        """Return whether ``prune`` is worthwhile: the table has over 1,000 partitions more than twice *logs*."""
+        """Return whether ``prune`` is worthwhile: there are over 1,000 + 2 * *logs* partitions.
+
+        *logs*: the number of cached logs.
+        """
         return len(self._known) > 2 * logs + _SPARE
 
     def prune(self, kept: Collection[PartitionKey]) -> None:
-        """Drop the oldest partitions that are not in *kept*, except for the newest 500 of them."""
+        """Drop the partitions that are not in *kept*, except for the 500 of these that were added last."""
         unread = [key for key in self._known if key not in kept]
         for key in unread[: max(len(unread) - _SPARE // 2, 0)]:
             del self._known[key]
@@ -81,5 +85,5 @@ def offsets_of(reply: PartitionReply) -> Offsets:
 
 
 def highest(one: Offsets, other: Offsets) -> Offsets:
-    """Return the larger of each two offsets."""
+    """Return the high watermark, last stable offset and log start offset, each the larger of both arguments'."""
     return max(one[0], other[0]), max(one[1], other[1]), max(one[2], other[2])

@@ -10,12 +10,18 @@ __all__ = ["Asking", "Connecting", "Converting", "Delayed", "Pausing", "Phase", 
 
 @attrs.frozen
 class Connecting:
-    """The first phase: the first connection to the leader opens, which shows whether it names topics by id."""
+    """The phase in which the fetch waits for the first connection to the leader.
+
+    The connection shows whether the leader names topics by id. The phase ends at once if there was one before.
+    """
 
 
 @attrs.frozen
 class Resolving:
-    """The phase in which metadata is refreshed: the topology lacks a topic, or contradicts a broker's error."""
+    """The phase in which the fetch waits up to 5 s for metadata.
+
+    The topology lacks a topic, or the leader refused a topic id or epoch that Sidefetch took from it.
+    """
 
     until_s: float
     """The time after which the fetch proceeds without new metadata."""
@@ -25,13 +31,14 @@ class Resolving:
 class Asking:
     """The phase in which the fetch waits for logs.
 
-    It ends when there are enough records, or the max wait is over, and the state of all other logs is known.
+    It ends when two conditions hold: there are enough records, an error, or the max wait is over; and brokers have
+    nothing new for each partition without records or an error. Throttling or a failure ends it earlier.
     """
 
 
 @attrs.frozen
 class Pausing:
-    """The phase in which the fetch of a client below Fetch v8 waits until the end of a throttling.
+    """The phase in which the fetch of a client below Fetch v8 waits for the end of a throttling.
 
     The broker's response had no partitions.
     """
@@ -42,7 +49,10 @@ class Pausing:
 
 @attrs.frozen
 class Converting:
-    """The phase in which conversions of records begin, until the size of the result of each is known."""
+    """The phase in which records are converted until the size of each result is known.
+
+    The rest is converted while the response is sent.
+    """
 
     jobs: tuple[Job, ...]
     """The partitions of the response, with the conversions of those that need one."""
@@ -50,9 +60,10 @@ class Converting:
 
 @attrs.frozen
 class Delayed:
-    """The last phase: the response is ready, but kept until a time, so that the client does not ask again at once.
+    """The phase in which an encoded response is kept until a time; most fetches skip it.
 
-    The client is throttled, or its broker is unavailable.
+    It delays the response to a throttled client below Fetch v8, and the errors if a broker is unavailable, so that
+    the client does not ask again at once. Top-level errors pass it without a delay.
     """
 
     until_s: float

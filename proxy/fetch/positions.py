@@ -35,8 +35,9 @@ class Positions:
     """The cached log that one client reads of each of its partitions, and the state of its open fetch there.
 
     It registers the client as a reader of the logs of a ``LogCache``, which reports changes of these logs (methods
-    ``placed`` and ``log_*``). A partition is in ``logs`` from its first client fetch on. It is in ``loose`` if its
-    log must be found again: its records were delivered, its log is void, or its offset has changed.
+    ``placed`` and ``log_*``). A partition is in ``logs`` from ``find`` until ``drop``. It is in ``loose`` if its
+    log must be found (again), for example because the partition is new, its records were delivered, its log is
+    void, or its offset has changed.
     """
 
     owner: "Reader"
@@ -86,9 +87,10 @@ class Positions:
     # ------------------------------------------------------------------------------------------- for the reader
 
     def find(self, key: PartitionKey, log_key: LogKey, ask: FetchPartition, now_s: float) -> None:
-        """Read a partition from the offset of *ask* in the log with the identity *log_key*.
+        """Find the log *log_key* at the offset of *ask*, and make it the client's log of the partition.
 
-        The partition is ready if that log has records at the offset; otherwise the client waits at its end.
+        The partition is ready if the log has records at the offset; otherwise the log is queued for a fetcher. If
+        clients do not share the log, its records before the offset are dropped.
         """
         self.loose.pop(key, None)
         log = self.cache.read(self, log_key, ask.offset, ask.max_bytes, now_s)
@@ -122,7 +124,10 @@ class Positions:
         self.cache.leave(self, log, now_s, is_replaced=is_replaced)
 
     def leave(self, now_s: float) -> None:
-        """End the open client fetch, and stop reading all logs."""
+        """End the wait of the client fetch, and stop reading all logs.
+
+        If clients do not share the log cache, its records are dropped.
+        """
         self.stop()
         if self.cache.key.is_exclusive:
             self.cache.drop_records()
@@ -130,23 +135,26 @@ class Positions:
             self.drop(key, now_s)
 
     def void(self, key: PartitionKey) -> None:
-        """Drop the log of a partition for all its readers, since its topic was created again."""
+        """Drop the client's log of a partition; all its readers must find another one.
+
+        The topic was deleted or created again.
+        """
         log = self.logs.get(key)
         if log is not None:
             self.cache.void(log)
 
     def void_all(self) -> None:
-        """Drop all logs, so that brokers report all offsets again, unless clients share the log cache."""
+        """Drop all logs if clients do not share the log cache, so that brokers report all offsets again."""
         if self.cache.key.is_exclusive:
             for log in list(self.logs.values()):
                 self.cache.void(log)
 
     def reread_ready(self) -> None:
-        """Let the partitions that have undelivered records find another log, without these records."""
+        """Mark the partitions with undelivered records as loose, so that a probe finds new logs without them."""
         self.loose |= self.ready
 
     def want_more(self, deliverable: "Deliverable") -> None:
-        """Have the logs filled further of which *deliverable* has all records: the client waits for more bytes.
+        """Have logs filled further, if *deliverable* has all their records: the client waits for more bytes.
 
         Their partitions stay ready, and are ``short`` until the next call or the end of the wait.
         """
@@ -156,7 +164,7 @@ class Positions:
             self.cache.want(self.logs[key])
 
     def void_ready(self) -> None:
-        """Drop the logs that have undelivered records, for all their readers, so that these are read again."""
+        """Drop the logs with undelivered records, for all their readers, so that the records are read again."""
         for key in list(self.ready):
             self.cache.void(self.logs[key])
 
@@ -186,9 +194,9 @@ class Positions:
     ) -> Deliverable:
         """Return the ready records that fit into a response of *max_bytes*, and set ``ready_bytes``.
 
-        A first entry larger than a limit is returned alone (KIP-74), a later one is left for another response.
-        Partitions that did not fit before come first, so that each has its turn. A partition whose log has lost the
-        records becomes loose.
+        If the first entry of the response exceeds a limit, it is returned alone (KIP-74). A later partition that
+        begins with such an entry is left for another response. Partitions that did not fit before come first, so
+        that each has its turn. A partition whose log has lost the records becomes loose.
 
         Args: asks: returns the offset and limit of a partition.
               is_cut: whether an entry that is larger than a limit is returned with others, as below Fetch v3, since
@@ -229,7 +237,10 @@ class Positions:
         return [*(key for key in self.ready if key not in served), *(key for key in served if key in self.ready)]
 
     def record_turns(self, keys: Iterable[PartitionKey], *, is_all: bool) -> None:
-        """Record that the partitions *keys* are in a response; *is_all*: whether it had room for all."""
+        """Let the partitions *keys*, which are in a response, come last in the next one; *is_all* resets the order.
+
+        *is_all*: whether the response had room for all ready records.
+        """
         if is_all:
             self._served = {}
             return
@@ -248,11 +259,15 @@ class Positions:
         self.loose[key] = None
 
     def is_sure(self, now_s: float, answered: Container[PartitionKey], *, has_records: bool) -> bool:
-        """Return whether each partition is ready, in *answered*, confirmed or parked. Cost: O(ready).
+        """Return whether each partition is ready, in *answered*, or known to have nothing new. Cost: O(ready).
+
+        The last holds if a response says so (confirmed), or a long poll has had no response for 50 ms (parked).
+        During shutdown, any request in flight suffices that may still wait, or that was sent before the client
+        fetch.
 
         Args: answered: the partitions that the response has already.
-              has_records: whether the response has records or errors; partitions that were cut off in a broker's
-                  response then count as confirmed.
+              has_records: whether the response has records or errors: cut-off partitions then count as confirmed,
+                  and requests that wait for more than one byte as parked.
         """
         if any(key not in answered for key in self.loose):
             return False
@@ -275,7 +290,10 @@ class Positions:
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether brokers have confirmed "nothing new" for all logs, in responses. Cost: O(fetchers)."""
+        """Whether responses have confirmed for the client fetch that its logs have no records beyond their ends.
+
+        Logs may have undelivered records. Cost: O(fetchers).
+        """
         if self.loose or any(key not in self.ready for key in self._unconfirmed()):
             return False
         return all(each.confirmed >= self.number and not self._is_cut(each) for each in self.fetchers)
@@ -289,7 +307,7 @@ class Positions:
         return Counter(self.logs[key].fetcher for key in self.ready)
 
     def parked_times_s(self) -> Iterator[float]:
-        """Yield the times at which the requests in flight of fetchers count as parked."""
+        """Yield, for each request in flight with logs of the client, the time from which it counts as parked."""
         for fetcher in self.fetchers:
             if fetcher.is_in_flight:
                 yield fetcher.sure_s(self.number, is_cut=self._is_cut(fetcher))
@@ -321,12 +339,12 @@ class Positions:
 
     @property
     def wants_more(self) -> bool:
-        """Whether records are ready, but fewer than min bytes, and neither an error nor a limit ends the wait."""
+        """Whether records are ready, but fewer than min bytes, and nothing else ends the wait."""
         return 0 < self.ready_bytes < self.min_bytes and not self.has_enough
 
     @property
     def sources(self) -> int:
-        """The number of fetchers that share the client's min bytes, at least 1: those that are not parked."""
+        """The number of fetchers among which the client's min bytes are divided: the unparked ones, at least 1."""
         return max(sum(not fetcher.is_parked for fetcher in self.fetchers), 1)
 
     def remaining_s(self, now_s: float) -> float:
@@ -334,7 +352,11 @@ class Positions:
         return max(self.deadline_s - now_s, 0.0)
 
     def is_due(self, now_s: float) -> bool:
-        """Return whether the client fetch has enough records or an error, or its max wait is over."""
+        """Return whether the client fetch need not wait for more records, or its max wait is over.
+
+        It need not if min bytes or a limit is reached, a partition has an error, or all brokers have answered a
+        request with the client's max wait.
+        """
         return self.has_enough or self.is_over(now_s)
 
     def is_over(self, now_s: float) -> bool:
@@ -342,10 +364,10 @@ class Positions:
         return now_s + INSTANT_S >= self.deadline_s
 
     def is_satisfied_by(self, fetcher: Fetcher) -> bool:
-        """Return whether the client fetch needs no more from *fetcher*. Cost: O(ready).
+        """Return whether the client fetch needs no further request of *fetcher*. Cost: O(ready).
 
-        A response has confirmed its logs there, of which some may have brought records; or all have records to
-        deliver.
+        A response has confirmed the client's logs there, with or without new records; or each of them has records
+        to deliver. Logs that were cut off count as confirmed only if any records are ready.
         """
         if fetcher.confirmed >= self.number and (bool(self.ready) or not self._is_cut(fetcher)):
             return True
@@ -354,23 +376,32 @@ class Positions:
     def is_plain(self, now_s: float) -> bool:
         """Return whether upstream requests may have the client's min bytes, so that the broker waits for them.
 
-        They may if these are more than 1, and fewer bytes than that were there in the last 30 s. No source may have
-        two fetchers for the client: while one has enough, the other would wait for more, and its silence would not
-        show whether it has records.
+        They may if min bytes is above 1 and, in the last 30 s, a fetch of the client had some records, but fewer
+        than min bytes, or if ``--upstream-max-wait`` is 0. No source may have two fetchers for the client: while
+        one has enough, the other would wait for more, and its silence would not show whether it has records.
         """
         is_usual = self.min_bytes > 1 and (self.cache.is_unparked or now_s < self.plain_until_s)
         return is_usual and len({each.id.source for each in self.fetchers}) == len(self.fetchers)
 
     def waits_upstream(self, now_s: float) -> bool:
-        """Return whether upstream requests wait as the client does: it is answered when all brokers answered."""
+        """Return whether upstream requests have the client's own max wait; never if clients share the log cache.
+
+        If so, the client fetch is answered as soon as all brokers have answered.
+        """
         return self.cache.key.is_exclusive and (self.cache.is_unparked or self.is_plain(now_s))
 
     def reads_end_of(self, log: SharedLog) -> bool:
-        """Return whether the client waits at the end of *log*: the next response for the log concerns it."""
+        """Return whether the client, a reader of *log*, is at its end, with or without an open fetch.
+
+        The next response for the log then concerns it.
+        """
         return log.key.partition not in self.ready and log.key.partition not in self.loose
 
     def placed(self, log: SharedLog, before: Fetcher | None, now: Fetcher | None) -> None:
-        """Record that *log* left the fetcher *before* (None if it had none) and joined *now* (None for none)."""
+        """Record that *log* is on the fetcher *now* for this client, instead of *before*; None: on no fetcher.
+
+        The log has changed its fetcher, or the client begins (*before* is None) or ends (*now* is None) to read it.
+        """
         key = log.key.partition
         if before is not None:
             self.fetchers[before] -= 1
@@ -401,7 +432,7 @@ class Positions:
     def log_reached(self, log: SharedLog) -> None:
         """Mark the partition as loose if the client is at the end of *log*, which is within another log.
 
-        A client with records to deliver from *log* continues there later.
+        A client with records to deliver from *log* continues in the other log later.
         """
         if self.reads_end_of(log):
             self.log_void(log)

@@ -146,7 +146,10 @@ class Reader:
         return self._moved(self._resolved(now_s), now_s)
 
     def converted(self, now_s: float) -> list[ReaderCommand]:
-        """Continue after a ``RunInThread`` command has ended: the conversions of records have begun."""
+        """Answer the client fetch after its ``RunInThread`` command has ended.
+
+        If the client can see none of the records, Sidefetch reads on behind them.
+        """
         return self._moved(self._converted(now_s), now_s)
 
     def settle(self, now_s: float) -> list[ReaderCommand]:
@@ -154,7 +157,7 @@ class Reader:
         return self._moved((), now_s)
 
     def drain(self, now_s: float) -> list[ReaderCommand]:
-        """Answer the open client fetch soon, and later ones after 0.1 s at most: Sidefetch shuts down."""
+        """Answer the open client fetch within 0.1 s, and later ones after 0.1 s at most: Sidefetch shuts down."""
         self._is_draining = True
         if self._at is not None:
             self._at.cache.drain()
@@ -166,13 +169,19 @@ class Reader:
         return self._moved((), now_s)
 
     def look_again(self, now_s: float) -> list[ReaderCommand]:
-        """Drop undelivered records, to read them again: the client requests metadata, so a leader may be new."""
+        """Drop the logs with undelivered records, for all readers, so that the records are read again.
+
+        The client requests metadata, so a partition may have a new leader.
+        """
         if self._at is not None:
             self._at.void_ready()
         return self._moved((), now_s)
 
     def leave(self, now_s: float) -> None:
-        """Leave the log cache, since the client has disconnected."""
+        """Leave the log cache and drop the open client fetch, if any.
+
+        The client has disconnected, or its fetches are forwarded to the broker from now on.
+        """
         self._exchange = None
         if self._at is not None:
             self._at.leave(now_s)
@@ -201,12 +210,12 @@ class Reader:
 
     @property
     def cache(self) -> LogCache | None:
-        """The log cache of the last client fetch; None before the first."""
+        """The log cache that the reader is a member of; None before the first fetch and after ``leave``."""
         return None if self._at is None else self._at.cache
 
     @property
     def version(self) -> int:
-        """The Fetch version of requests to the leader; 0 before the first connection."""
+        """The Fetch version of requests to the client's broker; 0 before the first connection to it."""
         return 0 if self._at is None else self._at.cache.leader(self.node_id).version
 
     @property
@@ -248,17 +257,18 @@ class Reader:
     # ------------------------------------------------------------------------------------------- events of logs
 
     def restart_watchdog(self, now_s: float) -> None:
-        """Restart the watchdog's time: a large response was received, or another broker is asked."""
+        """Restart the timer of the watchdog: a large response was received, or another broker is asked."""
         if self._exchange is not None:
             self._exchange.watchdog_s = now_s
 
     def log_failed(self, log: SharedLog, reply: PartitionReply, result: FetchResult) -> None:
-        """Take a broker's response at the client's offset that *log* cannot hold.
+        """Handle a broker's response for the client's offset in *log* that has no records which the log can hold.
 
         It is an error, damaged records, a diverging epoch, or a redirect for a client that follows redirects
-        itself. The partition is put into the response of the open client fetch; or it is read again, if Sidefetch
-        had changed its offset, or added an epoch or a truncation check. *reply* is the partition's part of the
-        response in *result*.
+        itself. The client's response gets it; or the partition is read again, if Sidefetch had changed the offset
+        or added a topic id, an epoch or a truncation check. No effect unless a client fetch waits for logs.
+
+        *reply*: the partition's part of *result*.
         """
         if self._exchange is None or not isinstance(self._phase, Asking):
             return
@@ -268,15 +278,17 @@ class Reader:
         self._topology_needed |= self._delivery.failed(exchange, log, reply, self._at.cache.topology, self._pending)
 
     def truncation_checked(self, log: SharedLog) -> None:
-        """End the truncation check of a partition, which the leader passed, and find its log again."""
+        """End the truncation check of a partition: its leader has found no truncation.
+
+        The partition becomes loose, so that a log without the check is found.
+        """
         if self._at is not None and self._delivery.truncation_checked(log.key.partition):
             self._at.log_void(log)
 
     def throttled(self, now_s: float) -> None:
-        """Pause the open client fetch until the end of a throttling: a broker sent a response without partitions.
+        """Handle a throttled response without partitions: pause the client fetch, or answer it from Fetch v8 on.
 
-        Clients of Fetch v8 and later, which wait by themselves, get an empty response with the throttle time at
-        once.
+        The pause lasts until the end of the throttling. The answer is empty, with the throttle time.
         """
         exchange, at = self._exchange, self._at
         if exchange is None or at is None or not isinstance(self._phase, Asking):
@@ -303,9 +315,10 @@ class Reader:
             self._phase = Delayed(now_s, self._throttled(exchange, now_s).refusal(error))
 
     def source_lost(self, *, gives_up: bool, now_s: float) -> None:
-        """Try again after a connection to a leader was lost or could not be opened.
+        """Try again after a connection to a leader was lost or not opened, or a broker's responses were unusable.
 
-        If *gives_up*, or after several attempts, the client gets a retriable error for each partition.
+        If *gives_up*, or at the fourth such event of a client fetch, the client gets a retriable error for each
+        partition.
         """
         exchange, at = self._exchange, self._at
         if exchange is None or at is None or not isinstance(self._phase, Connecting | Asking):

@@ -111,7 +111,7 @@ class ResponseTemplate:
         self._written = bytearray().join(parts)
 
     def learn(self, topic: Topic, partition: int, offsets: Offsets) -> None:
-        """Set the high watermark, last stable offset and log start offset of a partition, if it is known."""
+        """Set the high watermark, last stable offset and log start offset of a partition that the template has."""
         for rows in self._of(topic):
             index = self._index(rows, partition)
             if index is None:

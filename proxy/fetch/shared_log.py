@@ -118,12 +118,12 @@ class SharedLog:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether an open client fetch needs records beyond its end. Cost: O(readers)."""
+        """Whether a client fetch that waits for logs needs records beyond the end of this one. Cost: O(readers)."""
         key = self.key.partition
         return any(each.is_waiting and (each.reads_end_of(self) or key in each.short) for each in self.readers)
 
     def trim_old(self, now_s: float) -> None:
-        """Drop entries older than 1 s, unless an open client fetch is to deliver entries.
+        """Drop entries older than 1 s, unless a client fetch that waits for logs is to deliver entries of this log.
 
         Cost: O(readers) if there are old entries.
         """
@@ -198,9 +198,9 @@ class LogIndex:
         return self._logs.keys()
 
     def overtaken(self, log: SharedLog) -> Iterator[SharedLog]:
-        """Yield each log that need not be filled further, after *log* has grown: its end is within another log.
+        """Yield each log with the identity of *log* whose end is within another one, after *log* has grown.
 
-        The result may contain *log* itself.
+        It need not be filled further. The result may contain *log* itself.
         """
         for other in self._logs.get(log.key.partition, ()):
             if other is not log and other.key == log.key:

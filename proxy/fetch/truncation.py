@@ -33,7 +33,7 @@ class TruncationDetector:
         self._owner = ""
 
     def of(self, owner: str) -> Self:
-        """Return a view for the clients of the principal *owner*; all views share the limit of entries."""
+        """Return a detector that sees only the entries of the principal *owner*; all share the limit of entries."""
         seen = copy.copy(self)
         seen._owner = owner
         return seen
@@ -43,9 +43,9 @@ class TruncationDetector:
         self._logs[self._owner, client_id, key] = (epoch, next_offset)
 
     def suspected_epoch(self, client_id: str | None, key: PartitionKey, ask: FetchPartition) -> int:
-        """Return the leader epoch in which the client read up to the offset of *ask*, if that has a newer epoch.
+        """Return the leader epoch in which the client read up to the offset of *ask*, if that of *ask* is newer.
 
-        Otherwise return -1: the client has not read up to exactly this offset, or the epoch is the same.
+        Otherwise return -1: the client has not read up to exactly this offset, or *ask* has no newer epoch.
         """
         epoch, next_offset = self._logs.get((self._owner, client_id, key), (UNKNOWN, UNKNOWN))
         return epoch if epoch < ask.epoch and ask.offset == next_offset else UNKNOWN

@@ -73,9 +73,7 @@ class Compared:
 def samples(request: FetchRequest, pieces: Sequence[bytes | memoryview], topology: Topology) -> list[Sample]:
     """Return a sample of each partition with records in a response to *request*; none if it is over 16 MiB.
 
-    Args:   pieces: the encoded response, with its size prefix.
-    Cost:   a copy of the response during the call; a sample has at most 64 KiB, or one batch.
-    Raises: MalformedFrame: *pieces* are no valid response.
+    Partitions with an error, or of a topic that *topology* lacks, are left out.
     """
     if sum(map(len, pieces)) > _LARGEST_ANSWER_BYTES:
         return []
@@ -128,7 +126,8 @@ def compare(
     """Yield the comparison of each sample with its partition in the *response* to ``direct_fetch``.
 
     Limits may cut off either side, so they are equal if one begins with the other. The result is unknown (None) if
-    the broker sent an error, or no records although there are some.
+    the partition has an error or is missing, or if it has no records in the response although it has some at the
+    offset. If it has none there, they differ.
 
     *committed*: whether the readable records end at the last stable offset rather than at the high watermark.
     """
