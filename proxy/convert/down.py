@@ -9,8 +9,8 @@ first messages; the rest is converted chunk by chunk while the response is writt
 - an estimate for other compressed batches, see ``sizes``; unless the rest is a chunk or less: then it is converted
     at once, and its size is exact.
 
-The caller limits the size, as a client's limits hold for converted records, too; the first entry is always whole.
-Nothing else is wasted without compression. If the estimate is too high, the set is filled with the beginning of a
+The caller limits the size, as a client's limits hold for converted records, too: entries that exceed the limit are
+left out, except for the first. Nothing is wasted without compression. If the estimate is too high, the set is filled with the beginning of a
 message that is larger than the rest, which every client treats as cut off; if it is too low, the last message is
 cut. Both are counted.
 
@@ -127,7 +127,7 @@ class DownConversion:
 
     @property
     def source(self) -> memoryview:
-        """The records to convert, as the broker sent them."""
+        """The records to convert, as the broker sent them; after ``begin``, without those over the limit."""
         return self._log
 
     @property
@@ -187,7 +187,8 @@ class DownConversion:
     def begin(self, limit_bytes: int = _UNLIMITED) -> Outcome:
         """Determine the size of the output, which ``next_chunk`` then yields exactly; return the outcome.
 
-        Args:    limit_bytes: the largest size; only an output of a single entry of the source may exceed it.
+        Args:    limit_bytes: the largest size; only the output of the first entry may exceed it. Entries of the
+                     source that exceed the limit are dropped from ``source``.
         Returns: ``Converted`` with the size, or the reason for which there is no output. Call this once.
         Cost: converting one batch, and the entries before it that have no message for the client; and measuring the
             uncompressed others, which takes a tenth of converting them. The output of a compressed first batch, or
@@ -199,7 +200,7 @@ class DownConversion:
             if self._error is not None:
                 break
             if size:
-                self._determine_size(entry, size)
+                self._determine_size(entry, size, limit_bytes - size)
                 self._left = self._size = min(self._size, max(size, limit_bytes))
                 return Converted(self._size)
             next_offset = entry.last_offset + 1
@@ -210,11 +211,12 @@ class DownConversion:
             return CodecRefused(self._error.offset)
         return DamagedEntry(self._error.offset, str(self._error))
 
-    def _determine_size(self, first: Entry, size: int) -> None:
+    def _determine_size(self, first: Entry, size: int, limit_bytes: int) -> None:
         growth = Growth(first, size if self._wrapper else None, self._target)
         aborted = self._aborted.copy()
-        behind = size_behind(first, self._log, self._offset, self._target, aborted, growth)
+        behind = size_behind(first, self._log, self._offset, self._target, aborted, growth, limit_bytes)
         self._end = behind.end
+        self._log = self._log[: behind.end]
         self._size = size + behind.size
         if not behind.is_exact and behind.end - first.at <= self._target.chunk_bytes:
             self._convert_all()

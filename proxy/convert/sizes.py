@@ -65,12 +65,18 @@ class Growth:
 
 
 def size_behind(
-    first: Entry, log: memoryview, offset: int, target: ConversionTarget, aborted: Aborted, growth: Growth
+    first: Entry,
+    log: memoryview,
+    offset: int,
+    target: ConversionTarget,
+    aborted: Aborted,
+    growth: Growth,
+    limit_bytes: int,
 ) -> Behind:
     """Return the converted size of the entries of *log* behind *first*; the sizes of compressed ones are estimated.
 
-    It counts up to the first entry that is visibly damaged or whose codec is refused, where the conversion ends.
-    Checksums are not verified.
+    It counts up to the first entry that exceeds *limit_bytes*, is visibly damaged or has a refused codec: there the
+    conversion ends. Checksums are not verified.
 
     Args: offset:  the offset that the client requested; earlier records do not count.
           aborted: the state of aborted transactions behind *first*; it is changed.
@@ -83,19 +89,26 @@ def size_behind(
                 case Treatment.MESSAGES:
                     takes = aborted.is_over
                     done = kernel.measure_entries(log, entry.at, len(log), offset, target.magic, takes, False)
+                    if size + done.size > limit_bytes:
+                        done = kernel.measure_entries(log, entry.at, entry.end, offset, target.magic, takes, False)
+                    if size + done.size > limit_bytes:
+                        break
                     size += done.size
                     end = done.end
                     if done.damage:
                         break
                     continue
                 case Treatment.COPY:
-                    size += entry.size
+                    more = entry.size
                 case Treatment.WRAPPER:
-                    size += growth.size_of(entry)
+                    more = growth.size_of(entry)
                     is_exact = False
                 case Treatment.NOTHING | Treatment.ABORTED:
-                    pass
+                    more = 0
                 case never:
                     assert_never(never)
+            if size + more > limit_bytes:
+                break
+            size += more
             end = entry.end
     return Behind(size, end, is_exact)

@@ -11,6 +11,7 @@ import attrs
 
 from proxy.config import ON, TopicSwitch
 from proxy.convert.down import DownConversion, needs_conversion
+from proxy.convert.kernel import whole_entries
 from proxy.convert.types import ConversionTarget, Converted, Outcome
 from proxy.fetch.log import Slice
 from proxy.wire.fetch import FetchRequest, PartitionKey, PartitionReply
@@ -92,6 +93,17 @@ class Job:
     """None if the records are sent as they are."""
     outcome: Outcome | NoRoom | None = None
     """The result of ``begin_all``; None before."""
+
+    @property
+    def taken(self) -> tuple[int, int]:
+        """The size of the original records that the response has, and the offset behind them.
+
+        They are fewer than those of ``reply`` if more converted ones exceed a limit.
+        """
+        records = memoryview(self.reply.records) if self.conversion is None else self.conversion.source
+        if len(records) == len(self.reply.records):
+            return len(records), self.found.next_offset
+        return len(records), whole_entries(records, len(records)).next_offset
 
 
 def conversion_of(reply: PartitionReply, offset: int, target: ConversionTarget | None) -> DownConversion | None:

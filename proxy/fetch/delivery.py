@@ -304,16 +304,15 @@ class Delivery:
 
     def _delivered(self, job: Job, exchange: Exchange, at: Positions) -> None:
         """Move the client's position behind the records of *job*, which are in the response, or left out of it."""
-        key, found = job.key, job.found
+        key, (size_bytes, next_offset) = job.key, job.taken
         ask, log = self.state.asks[key], at.logs[key]
         if not self._sends_epochs and ask.epoch != UNKNOWN:
             self._read[key] = (ask.epoch, job.reply.high_watermark)
-            self._truncations.record(self._client_id, key, ask.epoch, found.next_offset)
+            self._truncations.record(self._client_id, key, ask.epoch, next_offset)
         self.state.end_check(key)
-        # A limit may cut converted records: the client then asks for the rest, which stays in the log.
-        at.delivered(key, found.next_offset if job.conversion is None else ask.offset)
+        at.delivered(key, next_offset)
         if exchange.recorder is not None:
-            exchange.recorder.handed_out(key.topic, log.key.source, len(found.records), found.arrived_s)
+            exchange.recorder.handed_out(key.topic, log.key.source, size_bytes, job.found.arrived_s)
         self._answered.add(key)
 
     def converted(self, exchange: Exchange, at: Positions, jobs: Sequence[Job]) -> tuple[bool, list[Record]]:

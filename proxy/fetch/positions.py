@@ -89,8 +89,7 @@ class Positions:
     def find(self, key: PartitionKey, log_key: LogKey, ask: FetchPartition, now_s: float) -> None:
         """Find the log *log_key* at the offset of *ask*, and make it the client's log of the partition.
 
-        The partition is ready if the log has records at the offset; otherwise the log is queued for a fetcher. If
-        clients do not share the log, its records before the offset are dropped.
+        The partition is ready if the log has records at the offset; otherwise the log is queued for a fetcher.
         """
         self.loose.pop(key, None)
         log = self.cache.read(self, log_key, ask.offset, ask.max_bytes, now_s)
@@ -104,8 +103,6 @@ class Positions:
         if self.cache.offsets.get(key) is None or before is not log:
             self.changed[key] = None
         self.ready.pop(key, None)
-        if self.cache.key.is_exclusive:
-            log.log.skip(ask.offset)  # nobody else reads the records before
         if ask.offset < log.log.end:
             self.ready[key] = None
         else:

@@ -116,6 +116,24 @@ def test_a_client_sees_all_that_its_format_can_hold(
     assert not [each for each in messages if each.offset < offset and not each.codec]
 
 
+@examples(200)
+@given(logs(), targets, st.integers(1, 2_000))
+def test_output_keeps_the_limit_unless_it_is_one_entry_and_loses_no_message(
+    log: Log, target: ConversionTarget, limit_bytes: int
+) -> None:
+    whole, limited = (DownConversion(log.data, 0, target, log.aborted) for _ in range(2))
+    first = whole.begin()
+    found = limited.begin(limit_bytes)
+
+    assert isinstance(found, Converted) == isinstance(first, Converted)
+    if isinstance(found, Converted):
+        messages = messages_of(convert(limited))
+        if found.size > limit_bytes:
+            shorter = DownConversion(limited.source, 0, target, log.aborted)
+            assert shorter.begin(1) == found, "more than the first entry with a message"
+        assert messages == messages_of(convert(whole))[: len(messages)]
+
+
 @examples(100)
 @given(logs(), targets)
 def test_the_size_of_chunks_changes_no_message(log: Log, target: ConversionTarget) -> None:

@@ -57,10 +57,12 @@ def test_all_is_known_where_a_chunk_has_it_all() -> None:
     assert conversion.counts.messages == 500
 
 
-def behind(log: bytes, target: ConversionTarget, aborted: tuple[tuple[int, int], ...] = ()) -> Behind:
+def behind(
+    log: bytes, target: ConversionTarget, aborted: tuple[tuple[int, int], ...] = (), limit_bytes: int = 1 << 30
+) -> Behind:
     view = memoryview(log)
     first = next(entries(view))
-    return size_behind(first, view, 0, target, Aborted(aborted), Growth(first, None, target))
+    return size_behind(first, view, 0, target, Aborted(aborted), Growth(first, None, target), limit_bytes)
 
 
 def plain(offset: int, **options: int) -> bytes:

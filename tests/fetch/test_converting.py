@@ -114,8 +114,9 @@ def test_converted_records_do_not_exceed_the_limit_of_the_partition_or_of_the_re
     two = FOUR + batch([Record(k, 0, None, b"v") for k in range(4, 8)])
     jobs = [job(two, ConversionTarget(1), 6 * MESSAGE_BYTES) for _ in range(2)]
 
-    assert outcomes(jobs, 11 * MESSAGE_BYTES) == [6 * MESSAGE_BYTES, 5 * MESSAGE_BYTES]
-    assert [len(sent(each)) for each in conversions(jobs)] == [6 * MESSAGE_BYTES, 5 * MESSAGE_BYTES]
+    assert outcomes(jobs, 11 * MESSAGE_BYTES) == [4 * MESSAGE_BYTES, 4 * MESSAGE_BYTES]
+    assert [len(sent(each)) for each in conversions(jobs)] == [4 * MESSAGE_BYTES, 4 * MESSAGE_BYTES]
+    assert [each.taken for each in jobs] == [(len(FOUR), 4)] * 2
 
 
 def test_only_the_first_converted_batch_of_a_response_exceeds_a_limit() -> None:

@@ -128,10 +128,12 @@ async def proxied(*, upstream_max_wait_s: float = 10.0, **options: Any) -> Async
             yield it
 
 
-def ask(offsets: dict[int, int], topic: str = "t", **options: Any) -> dict[str, Any]:
-    """A fetch of v4 to v12, as a mapping."""
+def ask(
+    offsets: dict[int, int], topic: str = "t", *, partition_max_bytes: int = 1 << 20, **options: Any
+) -> dict[str, Any]:
+    """Return a fetch of v4 to v12 as a mapping."""
     partitions = [
-        {"partition": p, "fetch_offset": o, "partition_max_bytes": 1 << 20, "current_leader_epoch": -1}
+        {"partition": p, "fetch_offset": o, "partition_max_bytes": partition_max_bytes, "current_leader_epoch": -1}
         for p, o in offsets.items()
     ]
     said = {"max_wait": 20, "min_bytes": 1, "max_bytes": 1 << 20, "session_epoch": -1}

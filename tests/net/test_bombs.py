@@ -77,7 +77,8 @@ async def test_an_answer_of_many_small_bombs_is_converted_one_after_another(code
 
         async def fetch(address: str) -> None:
             async with connect(address) as client:
-                await client.send("fetch", 4, ask(dict.fromkeys(range(PARTITIONS), 0), topic="bombs"))
+                no_limit = {"max_bytes": 2**31 - 1, "partition_max_bytes": 2**31 - 1}
+                await client.send("fetch", 4, ask(dict.fromkeys(range(PARTITIONS), 0), topic="bombs", **no_limit))
                 size = int.from_bytes(await _take(client.stream, 4))
                 assert size > PARTITIONS * (BOMB_MIB << 20) // (1 if codec == "none" else 25)
                 while size:
