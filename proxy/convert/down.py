@@ -10,9 +10,9 @@ first messages; the rest is converted chunk by chunk while the response is writt
     at once, and its size is exact.
 
 The caller limits the size, as a client's limits hold for converted records, too: entries that exceed the limit are
-left out, except for the first. Nothing is wasted without compression. If the estimate is too high, the set is filled
-with the beginning of a message that is larger than the rest, which every client treats as cut off; if it is too low,
-the last message is cut. Both are counted.
+left out, except for the first. Nothing is wasted without compression. If the estimate is too high, the set is
+filled with the beginning of a message that is larger than the rest, which every client treats as cut off; if it is
+too low, the last message is cut. Both are counted.
 
 Damage or a refused codec behind the first messages ends the set: the client asks again at that offset and gets the
 error.

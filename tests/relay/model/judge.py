@@ -240,7 +240,8 @@ def _is_stalled(world: "World", exchange: Exchange, error: int) -> bool:
     timeout_s = world.limits.ask_timeout_s
     if timeout_s is None or error != ErrorCode.not_leader_or_follower or world.was_well_since(exchange.sent_at):
         return False
-    wait_s = _DRAINING_WAIT_S if world.is_draining else exchange.options.max_wait_ms / 1000
+    longest_s = _DRAINING_WAIT_S if world.is_draining else float("inf")
+    wait_s = min(exchange.options.max_wait_ms / 1000, longest_s)
     return world.now_s >= exchange.begun_s + wait_s + timeout_s
 
 
