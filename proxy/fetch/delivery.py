@@ -75,8 +75,9 @@ class Delivery:
     def update(self, request: FetchRequest, topology: Topology, at: Positions, *, by_id: bool) -> Change:
         """Adopt the partitions of a client fetch, or a new topology for it; return the changes.
 
-        The response template is adapted. Truncation checks begin where the leader epoch has grown. If the Fetch
-        version or the isolation level has changed, all logs of a cache with one reader are dropped.
+        The response template is adapted. For a client that sends no leader epochs, truncation checks begin where
+        the epoch has grown since it read up to its offset. If the Fetch version or the isolation level has changed,
+        the client's logs are dropped, unless clients share the cache.
 
         Args: request: the fetch, with all partitions of the client's session.
               at: the logs that the client reads; partitions with outdated offsets are added to its ``changed``.
@@ -255,8 +256,9 @@ class Delivery:
     def lacks_offsets(self, at: Positions, answered: set[PartitionKey]) -> bool:
         """Return whether the response lacks the offsets of a partition for which it has no records and no error.
 
-        No broker has reported them, or the high watermark is below the client's log (``LogCache.lacks_offsets``).
-        *answered*: the partitions that the response has already. Cost: O(changed).
+        No broker has reported them; or the known high watermark is below the end of the client's log, and no
+        response for that log has had one (``LogCache.lacks_offsets``). *answered*: the partitions that the response
+        has already. Cost: O(changed).
         """
         quiet = (key for key in at.changed if key not in at.ready and key not in answered)
         return any(at.cache.lacks_offsets(at.logs[key]) for key in quiet)

@@ -20,7 +20,8 @@ class Connecting:
 class Resolving:
     """The phase in which the fetch waits up to 5 s for metadata.
 
-    The topology lacks a topic, or the leader refused a topic id or epoch that Sidefetch took from it.
+    The topology lacks a topic, has an error for it or names another leader of a partition; or the leader refused a
+    topic id or epoch that Sidefetch took from the topology.
     """
 
     until_s: float

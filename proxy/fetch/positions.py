@@ -258,9 +258,10 @@ class Positions:
     def is_sure(self, now_s: float, answered: Container[PartitionKey], *, has_records: bool) -> bool:
         """Return whether each partition is ready, in *answered*, or known to have nothing new. Cost: O(ready).
 
-        The last holds if a response says so (confirmed), or a long poll has had no response for 50 ms (parked).
-        During shutdown, any request in flight suffices that may still wait, or that was sent before the client
-        fetch.
+        The last holds if a response says so (confirmed), or if a long poll is unanswered (parked): at once if it
+        was sent before the client fetch began and no log of the client there is cut off, else after 50 ms. For a
+        probe, only a response counts. During shutdown, any request in flight suffices that may still wait, or that
+        was sent before the client fetch.
 
         Args: answered: the partitions that the response has already.
               has_records: whether the response has records or errors: cut-off partitions then count as confirmed,
@@ -373,9 +374,10 @@ class Positions:
     def is_plain(self, now_s: float) -> bool:
         """Return whether upstream requests may have the client's min bytes, so that the broker waits for them.
 
-        They may if min bytes is above 1 and, in the last 30 s, a fetch of the client had some records, but fewer
-        than min bytes, or if ``--upstream-max-wait`` is 0. No source may have two fetchers for the client: while
-        one has enough, the other would wait for more, and its silence would not show whether it has records.
+        They may if min bytes is above 1, and either ``--upstream-max-wait`` is 0 or, in the last 30 s, a fetch of
+        the client had some records, but fewer than min bytes. In both cases, no source may have two fetchers for
+        the client: while one has enough, the other would wait for more, and its silence would not show whether it
+        has records.
         """
         is_usual = self.min_bytes > 1 and (self.cache.is_unparked or now_s < self.plain_until_s)
         return is_usual and len({each.id.source for each in self.fetchers}) == len(self.fetchers)

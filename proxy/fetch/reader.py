@@ -265,8 +265,10 @@ class Reader:
         """Handle a broker's response for the client's offset in *log* that has no records which the log can hold.
 
         It is an error, damaged records, a diverging epoch, or a redirect for a client that follows redirects
-        itself. The client's response gets it; or the partition is read again, if Sidefetch had changed the offset
-        or added a topic id, an epoch or a truncation check. No effect unless a client fetch waits for logs.
+        itself. The client's response gets it, as ``Delivery.failed`` adapts it. But the partition is read again if
+        the broker refuses what Sidefetch had put into the request: a changed offset, a topic id or an epoch (at
+        most three times), or a truncation check that finds nothing missing. No effect unless a client fetch waits
+        for logs.
 
         *reply*: the partition's part of *result*.
         """
