@@ -6,8 +6,10 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Sequence, Set
+import traceback
+from collections.abc import Callable, Sequence, Set
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -36,7 +38,7 @@ from tests.bench import (
     tls,
 )
 from tests.bench.deployed import deployed_python
-from tests.bench.frame import Table, as_json, render
+from tests.bench.frame import Expectation, Table, as_json, render
 from tests.bench.machine import cpu_model
 from tests.bench.noise import observed
 from tests.bench.rivals import KROXYLICIOUS, haproxy_path
@@ -101,14 +103,24 @@ def _measured(chosen: Set[str], *, quick: bool) -> list[Table]:
     tables: list[Table] = []
     for name, run_alone in _WITHOUT_BROKERS.items():
         if name in chosen:
-            tables += run_alone(quick=quick, tell=_tell)
+            tables += _tables(name, partial(run_alone, quick=quick, tell=_tell))
     if chosen & set(_CASES):
         _tell(f"starting three brokers of Kafka {KAFKA}")
         with brokers() as cluster:
             for name, run in _CASES.items():
                 if name in chosen:
-                    tables += run(cluster, quick=quick, tell=_tell)
+                    tables += _tables(name, partial(run, cluster, quick=quick, tell=_tell))
     return tables
+
+
+def _tables(name: str, run: Callable[[], Sequence[Table]]) -> Sequence[Table]:
+    """Return the tables of a case; if it fails, one without figures whose expectation says so."""
+    try:
+        return run()
+    except Exception as failure:  # of any kind: the other cases are still worth their figures
+        traceback.print_exc()
+        first_line = str(failure).partition("\n")[0]
+        return [Table(name, "", {}, (Expectation(f"{name}: was not measured: {first_line}", is_met=False),))]
 
 
 def _tell(line: str) -> None:

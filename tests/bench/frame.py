@@ -132,7 +132,7 @@ def render(tables: Iterable[Table]) -> str:
 
 
 def _rows(table: Table) -> Iterator[tuple[str, ...]]:
-    first = next(iter(table.values))
+    first = next(iter(table.values), None)
     for way, values in table.values.items():
         yield (
             table.case if way == first else "",
