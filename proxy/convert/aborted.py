@@ -7,14 +7,14 @@ from typing import Final
 from proxy.errors import BadRecords, ErrorCode
 from proxy.wire.records import BATCH_HEADER_BYTES, Entry
 
-__all__ = ["Aborted"]
+__all__ = ["AbortedBatchFinder"]
 
 _ABORT: Final = 0
 _CONTROL_KEY: Final = struct.Struct(">hh")
 """The version and the type of a control record."""
 
 
-class Aborted:
+class AbortedBatchFinder:
     """The state that finds the batches of aborted transactions in a fetch response, as Java's consumer does.
 
     Ask ``next_is_aborted`` about each batch of the response, in order. A producer's transactional batches are
@@ -34,9 +34,9 @@ class Aborted:
         """Whether no later batch of the response can be aborted: every listed transaction has begun and ended."""
         return not (self._listed or self._producers)
 
-    def copy(self) -> "Aborted":
+    def copy(self) -> "AbortedBatchFinder":
         """Return an independent copy, to look at later batches: ``next_is_aborted`` changes the state."""
-        twin = Aborted(())
+        twin = AbortedBatchFinder(())
         twin._listed, twin._producers = list(self._listed), set(self._producers)
         return twin
 

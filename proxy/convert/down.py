@@ -28,7 +28,7 @@ from contextlib import suppress
 from typing import Final, assert_never
 
 from proxy.convert import kernel
-from proxy.convert.aborted import Aborted
+from proxy.convert.aborted import AbortedBatchFinder
 from proxy.convert.entry import growth_of, rewrite, transcode
 from proxy.convert.sizes import Growth, size_behind
 from proxy.convert.treatment import Treatment, is_copied, is_plain, treatment_of
@@ -104,7 +104,7 @@ class DownConversion:
         self._offset = offset
         self._target = target
         self._listed = aborted if target.committed and target.magic < 2 else ()
-        self._aborted = Aborted(self._listed)
+        self._aborted = AbortedBatchFinder(self._listed)
         self._entry: Entry | None = None
         """The entry that is decoded and not finished."""
         self._kind = Treatment.NOTHING
@@ -172,7 +172,7 @@ class DownConversion:
         beginning. It resets ``counts``.
         """
         self.counts = ConversionCounts()
-        self._aborted = Aborted(self._listed)
+        self._aborted = AbortedBatchFinder(self._listed)
         self._entry = self._wrapper = self._error = None
         self._ready.clear()
         self._at = 0

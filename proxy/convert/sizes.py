@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple, assert_never
 
 from proxy.convert import kernel
-from proxy.convert.aborted import Aborted
+from proxy.convert.aborted import AbortedBatchFinder
 from proxy.convert.treatment import Treatment, treatment_of
 from proxy.convert.types import ConversionTarget
 from proxy.errors import BadRecords
@@ -69,7 +69,7 @@ def size_behind(
     log: memoryview,
     offset: int,
     target: ConversionTarget,
-    aborted: Aborted,
+    aborted: AbortedBatchFinder,
     growth: Growth,
     limit_bytes: int,
 ) -> Behind:

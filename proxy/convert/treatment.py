@@ -2,7 +2,7 @@
 
 from enum import Enum, auto
 
-from proxy.convert.aborted import Aborted
+from proxy.convert.aborted import AbortedBatchFinder
 from proxy.convert.types import ConversionTarget
 from proxy.errors import BadRecords, ErrorCode
 from proxy.wire.records import Codec, Entry
@@ -41,7 +41,7 @@ def is_plain(entry: Entry) -> bool:
 
 
 def treatment_of(
-    entry: Entry, log: memoryview, offset: int, target: ConversionTarget, aborted: Aborted
+    entry: Entry, log: memoryview, offset: int, target: ConversionTarget, aborted: AbortedBatchFinder
 ) -> Treatment:
     """Return the treatment of *entry* of *log* for a client that requested *offset*.
 

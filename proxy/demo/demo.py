@@ -12,7 +12,7 @@ from typing import Final
 import trio
 
 from proxy.demo.costs import CostRow, CostTable, FetchCost, compare_costs, count, rack_table
-from proxy.demo.old import HeardOf, read_as_in_2015
+from proxy.demo.old import OldReadResult, read_as_in_2015
 from proxy.demo.processes import DemoFailed, ReaderProcess, reader, sidefetch
 from proxy.demo.stage import BUSY, EVERY_S, OWN_RACK, PARTITIONS, TOPIC, Stage, busy, embedded_stage
 from proxy.errors import leaves
@@ -62,7 +62,7 @@ async def _demo(seconds: float, kafka: str | None) -> int:
     return 0
 
 
-def _describe_old_reads(old: list[tuple[str, HeardOf]]) -> str:
+def _describe_old_reads(old: list[tuple[str, OldReadResult]]) -> str:
     """Return the text about the reads, by label, of a client that uses old versions and formats."""
     lines = ["\nA reader of 2015 (Fetch v1, ListOffsets v0, message format 0), which Kafka 4 serves no more:\n"]
     for way, heard in old:

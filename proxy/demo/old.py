@@ -19,7 +19,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from proxy.demo.client import KafkaConnection, connect
 from proxy.wire.frames import with_size
 
-__all__ = ["HeardOf", "read_as_in_2015"]
+__all__ = ["OldReadResult", "read_as_in_2015"]
 
 _EARLIEST: Final = -2
 _WAIT_MS: Final = 100
@@ -28,7 +28,7 @@ _NAMES: Final = {1: "Fetch", 2: "ListOffsets", 3: "Metadata"}
 
 
 @attrs.frozen
-class HeardOf:
+class OldReadResult:
     """The result of ``read_as_in_2015``: the number of messages read, and the reason if it stopped early."""
 
     messages: int
@@ -36,7 +36,7 @@ class HeardOf:
     """The reason why it stopped early; empty if it has read enough."""
 
 
-async def read_as_in_2015(bootstrap: str, topic: str, partitions: Iterable[int], enough: int) -> HeardOf:
+async def read_as_in_2015(bootstrap: str, topic: str, partitions: Iterable[int], enough: int) -> OldReadResult:
     """Read *partitions* of *topic* from their earliest offsets until *enough* messages are read in total.
 
     It stops early at the end of the partitions, and when a broker refuses a request or closes the connection; then
@@ -54,8 +54,8 @@ async def read_as_in_2015(bootstrap: str, topic: str, partitions: Iterable[int],
                     if not came:
                         break
     except _Failed as why:
-        return HeardOf(messages, str(why))
-    return HeardOf(messages, "" if messages >= enough else "it found no more to read")
+        return OldReadResult(messages, str(why))
+    return OldReadResult(messages, "" if messages >= enough else "it found no more to read")
 
 
 class _Failed(Exception):

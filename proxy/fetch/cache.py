@@ -816,14 +816,14 @@ class LogCache:
         for topic, replies in result.response.topics:
             for reply in replies:
                 key = PartitionKey(topic, reply.partition)
-                ask, log = result.asked(key), fetcher.logs.get(key)
-                if ask is None:
+                wanted, log = result.asked(key), fetcher.logs.get(key)
+                if wanted is None:
                     continue
-                is_current = log is not None and log.log.end == ask.offset and log.key.epoch == ask.epoch
+                is_current = log is not None and log.log.end == wanted.offset and log.key.epoch == wanted.epoch
                 if not reply.error:
-                    self._learn_offsets(fetcher, log, key, reply, ask.epoch)
+                    self._learn_offsets(fetcher, log, key, reply, wanted.epoch)
                 elif not fetcher.is_follower:
-                    self._drop_outdated(key, ask.epoch, reply.error, log if is_current else None)
+                    self._drop_outdated(key, wanted.epoch, reply.error, log if is_current else None)
                 if log is None or not is_current:
                     continue
                 log.offsets = self.offsets.shared(key, highest(log.offsets, offsets_of(reply)))

@@ -98,22 +98,22 @@ class Delivery:
             at.void_all()  # the response of another version may have offsets that the last one lacked
             self.template = ResponseTemplate(response_layout(request.version), committed=committed)
             reshaped = range(len(request.sections))
-            at.changed.update(dict.fromkeys(self.state.asks))
+            at.changed.update(dict.fromkeys(self.state.requested))
         if is_other or change.reshaped or change.is_rearranged:
             self.template.reshape(layout, request.sections, frozenset(reshaped), change.replaced)
         if change.reshaped:
-            at.changed.update(dict.fromkeys(key for key in change.touched if key in self.state.asks))
+            at.changed.update(dict.fromkeys(key for key in change.touched if key in self.state.requested))
         return change
 
     def _check_truncation(self, key: PartitionKey) -> None:
         """Have the leader check a partition for truncation, if its epoch has grown since the client read it."""
-        ask = self.state.asks.get(key)
-        if ask is not None and not self._sends_epochs and ask.last_fetched_epoch == UNKNOWN:
+        wanted = self.state.requested.get(key)
+        if wanted is not None and not self._sends_epochs and wanted.last_fetched_epoch == UNKNOWN:
             if key in self._read:
                 epoch, high_watermark = self._read[key]
-                is_suspected = epoch < ask.epoch and ask.offset <= high_watermark
+                is_suspected = epoch < wanted.epoch and wanted.offset <= high_watermark
             else:
-                epoch = self._truncations.suspected_epoch(self._client_id, key, ask)
+                epoch = self._truncations.suspected_epoch(self._client_id, key, wanted)
                 is_suspected = epoch != UNKNOWN
             if is_suspected:
                 self.state.check(key, epoch)
@@ -145,7 +145,7 @@ class Delivery:
         The source is the replica to read for a client in *rack*, or the leader; always the leader during a
         truncation check, and if a follower did not have the offset.
         """
-        ask = self.state.asks[key]
+        wanted = self.state.requested[key]
         routes = at.cache.routes(self._node_id)
         if key in at.at_leader:
             source = routes.rackless
@@ -155,7 +155,7 @@ class Delivery:
             source = routes.choose_source(key, rack, at.cache.topology, now_s)
             if source.is_rackless and not rack:
                 source = routes.home
-        return LogKey(key, source, ask.epoch, ask.last_fetched_epoch, at.is_probe), ask
+        return LogKey(key, source, wanted.epoch, wanted.last_fetched_epoch, at.is_probe), wanted
 
     # ------------------------------------------------------------------------------------------- responses
 
@@ -181,8 +181,8 @@ class Delivery:
         its metadata is out of date.
         """
         key = log.key.partition
-        named, ask = self.state.named.get(key.topic), self.state.asks.get(key)
-        if named is None or ask is None:
+        named, wanted = self.state.named.get(key.topic), self.state.requested.get(key)
+        if named is None or wanted is None:
             return False
         if reply.error in STALE_TOPOLOGY:
             self.stale[named] = None
@@ -192,14 +192,14 @@ class Delivery:
             return False
         if not self._is_read_again(key, reply):
             self._answered.add(key)
-            exchange.add(named, self._error_reply(exchange, named, key, ask, reply, topology, commands))
+            exchange.add(named, self._error_reply(exchange, named, key, wanted, reply, topology, commands))
         return _is_ours(reply, exchange, named, by_id=isinstance(key.topic, bytes))
 
     def _damaged_reply(
         self, exchange: Exchange, key: PartitionKey, reply: PartitionReply, commands: list[ReaderCommand]
     ) -> PartitionReply:
         """Return the client's reply for damaged records: unchanged, or CORRUPT_MESSAGE if they need conversion."""
-        offset, why = self.state.asks[key].offset, "the header of its first entry is damaged"
+        offset, why = self.state.requested[key].offset, "the header of its first entry is damaged"
         target = self._policy.target(exchange.version, committed=bool(exchange.request.options.isolation))
         if conversion_of(reply, offset, target) is None:
             return reply
@@ -212,7 +212,7 @@ class Delivery:
         exchange: Exchange,
         named: Topic,
         key: PartitionKey,
-        ask: FetchPartition,
+        wanted: FetchPartition,
         reply: PartitionReply,
         topology: Topology,
         commands: list[ReaderCommand],
@@ -228,16 +228,16 @@ class Delivery:
         self._read.pop(key, None)
         self._truncations.forget(self._client_id, key)
         self.state.end_check(key)
-        topic, read_under = topology.name_of(key.topic), ask.last_fetched_epoch
+        topic, read_under = topology.name_of(key.topic), wanted.last_fetched_epoch
         record = TruncationRecord(
-            self._node_id, topic, key.partition, ask.offset, read_under, *reply.diverging_epoch
+            self._node_id, topic, key.partition, wanted.offset, read_under, *reply.diverging_epoch
         )
         commands.append(EmitRecord(record))
         return erroneous(reply.partition, ErrorCode.offset_out_of_range)
 
     def truncation_checked(self, key: PartitionKey) -> bool:
         """End the truncation check of a partition, as its leader found none; return whether there was a check."""
-        return key in self.state.asks and self.state.end_check(key)
+        return key in self.state.requested and self.state.end_check(key)
 
     def _is_read_again(self, key: PartitionKey, reply: PartitionReply) -> bool:
         """Return whether to read the partition again: Sidefetch had changed the offset or added a truncation check.
@@ -247,7 +247,7 @@ class Delivery:
         if reply.diverging_epoch is not None:
             _, end_offset = reply.diverging_epoch
             # The epoch that Sidefetch knows may have no records of its own: then nothing is missing up to its end.
-            return end_offset >= self.state.asks[key].offset and self.state.end_check(key)
+            return end_offset >= self.state.requested[key].offset and self.state.end_check(key)
         if reply.error != ErrorCode.offset_out_of_range:
             return False
         # The offset after skipped records may be deleted, and the client's own not; or the broker forgot the epoch.
@@ -290,7 +290,7 @@ class Delivery:
     def _job(
         self, key: PartitionKey, found: Slice, at: Positions, target: ConversionTarget | None, exchange: Exchange
     ) -> Job:
-        ask, log = self.state.asks[key], at.logs[key]
+        wanted, log = self.state.requested[key], at.logs[key]
         high_watermark, last_stable, log_start = at.cache.offsets.raise_to(key, log.key.epoch, log.offsets)
         aborted = found.aborted if exchange.request.options.isolation else None
         reply = PartitionReply(
@@ -302,15 +302,15 @@ class Delivery:
             aborted,
             records=found.records,
         )
-        return Job(key, reply, found, ask.max_bytes, conversion_of(reply, ask.offset, target))
+        return Job(key, reply, found, wanted.max_bytes, conversion_of(reply, wanted.offset, target))
 
     def _delivered(self, job: Job, exchange: Exchange, at: Positions) -> None:
         """Move the client's position behind the records of *job*, which are in the response, or left out of it."""
         key, (size_bytes, next_offset) = job.key, job.taken
-        ask, log = self.state.asks[key], at.logs[key]
-        if not self._sends_epochs and ask.epoch != UNKNOWN:
-            self._read[key] = (ask.epoch, job.reply.high_watermark)
-            self._truncations.record(self._client_id, key, ask.epoch, next_offset)
+        wanted, log = self.state.requested[key], at.logs[key]
+        if not self._sends_epochs and wanted.epoch != UNKNOWN:
+            self._read[key] = (wanted.epoch, job.reply.high_watermark)
+            self._truncations.record(self._client_id, key, wanted.epoch, next_offset)
         self.state.end_check(key)
         at.delivered(key, next_offset)
         if exchange.recorder is not None:

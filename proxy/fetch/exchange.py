@@ -12,7 +12,7 @@ from proxy.fetch.error_codes import error_for
 from proxy.fetch.fetch_recorder import FetchRecorder
 from proxy.fetch.response_template import PartitionUpdate, ResponseTemplate
 from proxy.session.epochs import is_full
-from proxy.wire.addresses import Place
+from proxy.wire.addresses import AddressMap
 from proxy.wire.fetch import (
     UNKNOWN,
     Endpoint,
@@ -141,14 +141,14 @@ class Exchange:
             for fields in layout.entry.iter_unpack(section.entries)
         )
 
-    def answer(self, template: ResponseTemplate, place: Place) -> Pieces:
+    def answer(self, template: ResponseTemplate, map_address: AddressMap) -> Pieces:
         """Return the encoded response: *template* with ``updates`` spliced in; within a session, only the changes.
 
         Args: template: the partitions of the request with their last offsets.
-              place: maps a broker's endpoint to Sidefetch's address for it; the result None leaves it out.
+              map_address: maps a broker's endpoint to Sidefetch's address for it; the result None leaves it out.
         """
         shaped = self.context.answer(template, self.updates)
-        return self._framed(shaped, self.updates, _placed(self.endpoints.values(), place))
+        return self._framed(shaped, self.updates, _placed(self.endpoints.values(), map_address))
 
     def refusal(self, error: int) -> Pieces:
         """Return a response with a top-level *error*, for a fetch that a broker refused as a whole.
@@ -217,8 +217,8 @@ def refuse_follower(replica_id: int) -> None:
         raise ClientProtocolError(f"replica id {replica_id}: followers must not fetch through a proxy")
 
 
-def _placed(endpoints: Iterable[Endpoint], place: Place) -> Iterable[Endpoint]:
+def _placed(endpoints: Iterable[Endpoint], map_address: AddressMap) -> Iterable[Endpoint]:
     for each in endpoints:
-        at = place(each.node_id, each.host, each.port)
+        at = map_address(each.node_id, each.host, each.port)
         if at is not None:
             yield each._replace(host=at[0], port=at[1])

@@ -109,7 +109,7 @@ class FetchState:
     )
 
     def __init__(self) -> None:
-        self.asks: dict[PartitionKey, FetchPartition] = {}
+        self.requested: dict[PartitionKey, FetchPartition] = {}
         """The partitions to request from brokers, with their offsets, limits and epochs."""
         self.unreadable_errors: dict[tuple[Topic, int], int] = {}
         """The partitions, by the client's names, that are not requested from brokers, with their error codes."""
@@ -137,7 +137,7 @@ class FetchState:
         *sections* are those of the request, with all partitions of the client's session, in the encoding *layout*.
         """
         if self._last != (layout, context):
-            removed = tuple(self.asks)
+            removed = tuple(self.requested)
             self.__init__()  # type: ignore[misc]  # entries of another layout cannot be compared
             self._last = (layout, context)
             change = self.update(layout, sections, topology, context)
@@ -183,19 +183,19 @@ class FetchState:
         The skip ends with ``undo_skip``, when any field of the partition changes in the client's request, or when
         its topic has new metadata.
         """
-        self._skipped.setdefault(key, self.asks[key].offset)
-        self.asks[key] = self.asks[key]._replace(offset=offset)
+        self._skipped.setdefault(key, self.requested[key].offset)
+        self.requested[key] = self.requested[key]._replace(offset=offset)
 
     def undo_skip(self, key: PartitionKey) -> bool:
         """Request a partition from the client's own offset again; return whether ``skip`` had changed it."""
         if key not in self._skipped:
             return False
-        self.asks[key] = self.asks[key]._replace(offset=self._skipped.pop(key))
+        self.requested[key] = self.requested[key]._replace(offset=self._skipped.pop(key))
         return True
 
     def check(self, key: PartitionKey, epoch: int) -> None:
         """Have the leader detect whether records that were read in leader *epoch* were truncated (KIP-595)."""
-        self.asks[key] = self.asks[key]._replace(last_fetched_epoch=epoch)
+        self.requested[key] = self.requested[key]._replace(last_fetched_epoch=epoch)
         self.checked.add(key)
 
     def end_check(self, key: PartitionKey) -> bool:
@@ -203,7 +203,7 @@ class FetchState:
         if key not in self.checked:
             return False
         self.checked.discard(key)
-        self.asks[key] = self.asks[key]._replace(last_fetched_epoch=UNKNOWN)
+        self.requested[key] = self.requested[key]._replace(last_fetched_epoch=UNKNOWN)
         return True
 
     def _only_moved(
@@ -255,12 +255,12 @@ class FetchState:
         for at in differing:
             fields = layout.entry.unpack_from(entries, at)
             key = None if known.info is None else known.info.key(fields[0], by_id=context.by_id)
-            if key in self.asks and known.info is not None:
-                ask = _with_epoch(layout.fetch_partition(fields), known.info, key.partition, context)
+            if key in self.requested and known.info is not None:
+                wanted = _with_epoch(layout.fetch_partition(fields), known.info, key.partition, context)
                 self._skipped.pop(key, None)
                 self.checked.discard(key)
-                if ask != self.asks[key]:
-                    self.asks[key] = ask
+                if wanted != self.requested[key]:
+                    self.requested[key] = wanted
                     touched.append(key)
         if differing:
             known.entries = bytes(entries)
@@ -273,7 +273,7 @@ class FetchState:
             return []
         entries = layout.entry.iter_unpack(known.entries)
         keys = (info.key(fields[0], by_id=context.by_id) for fields in entries)
-        return [key for key in keys if key in self.asks]
+        return [key for key in keys if key in self.requested]
 
     def _drop(self, layout: RequestLayout, name: _Name, context: RequestContext) -> list[PartitionKey]:
         known = self._known.pop(name, None)
@@ -285,7 +285,7 @@ class FetchState:
             self.unreadable_errors.pop((topic, partition), None)
         gone = self._requested_keys(layout, known, context)
         for key in gone:
-            self.asks.pop(key, None)
+            self.requested.pop(key, None)
             self._skipped.pop(key, None)
             self.checked.discard(key)
         return gone
@@ -311,7 +311,7 @@ class FetchState:
             else:
                 assert info is not None
                 assert key is not None
-                self.asks[key] = _with_epoch(layout.fetch_partition(fields), info, partition, context)
+                self.requested[key] = _with_epoch(layout.fetch_partition(fields), info, partition, context)
                 keys.append(key)
         if keys:
             self.named[keys[0].topic] = topic
@@ -356,12 +356,12 @@ def _error_of(info: TopicInfo | None, key: PartitionKey | None, partition: int, 
     return ErrorCode.not_leader_or_follower
 
 
-def _with_epoch(ask: FetchPartition, info: TopicInfo, partition: int, context: RequestContext) -> FetchPartition:
-    """Return *ask* with the leader epoch of the topology, if the client sent none and reads from the leader.
+def _with_epoch(wanted: FetchPartition, info: TopicInfo, partition: int, context: RequestContext) -> FetchPartition:
+    """Return *wanted* with the leader epoch of the topology, if the client sent none and reads from the leader.
 
     Without an epoch, a demoted leader would still answer, as a follower, from v11 on (KIP-320, KIP-392).
     """
     leader = info.leaders.get(partition)
-    if ask.epoch != UNKNOWN or leader is None or leader.node_id != context.node_id:
-        return ask
-    return ask._replace(epoch=leader.epoch)
+    if wanted.epoch != UNKNOWN or leader is None or leader.node_id != context.node_id:
+        return wanted
+    return wanted._replace(epoch=leader.epoch)

@@ -519,7 +519,7 @@ class Fetcher:
     def _framed(self, plan: FetchPlan, client_id: str | None, options: FetchOptions) -> SendFetch:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         header = RequestHeader(FETCH, self.version, self._correlation_id, client_id)
-        frame = write_request(header, options, plan.session_id, plan.epoch, plan.asks, plan.forgotten)
+        frame = write_request(header, options, plan.session_id, plan.epoch, plan.requested, plan.forgotten)
         return SendFetch(self.id, frame)
 
 
@@ -530,8 +530,8 @@ def _is_behind(
     total_bytes = 0
     for topic, replies in response.topics:
         for reply in replies:
-            ask = asked(PartitionKey(topic, reply.partition)) if len(reply.records) else None
-            if ask is not None and 2 * len(reply.records) >= ask.max_bytes:
+            wanted = asked(PartitionKey(topic, reply.partition)) if len(reply.records) else None
+            if wanted is not None and 2 * len(reply.records) >= wanted.max_bytes:
                 return True
             total_bytes += len(reply.records)
     return 2 * total_bytes >= max_bytes

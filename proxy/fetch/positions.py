@@ -86,13 +86,13 @@ class Positions:
 
     # ------------------------------------------------------------------------------------------- for the reader
 
-    def find(self, key: PartitionKey, log_key: LogKey, ask: FetchPartition, now_s: float) -> None:
-        """Find the log *log_key* at the offset of *ask*, and make it the client's log of the partition.
+    def find(self, key: PartitionKey, log_key: LogKey, wanted: FetchPartition, now_s: float) -> None:
+        """Find the log *log_key* at the offset of *wanted*, and make it the client's log of the partition.
 
         The partition is ready if the log has records at the offset; otherwise the log is queued for a fetcher.
         """
         self.loose.pop(key, None)
-        log = self.cache.read(self, log_key, ask.offset, ask.max_bytes, now_s)
+        log = self.cache.read(self, log_key, wanted.offset, wanted.max_bytes, now_s)
         before, self.logs[key] = self.logs.get(key), log
         if before is not log:
             self.shares[key.topic, log_key.source.node_id] += 1
@@ -103,7 +103,7 @@ class Positions:
         if self.cache.offsets.get(key) is None or before is not log:
             self.changed[key] = None
         self.ready.pop(key, None)
-        if ask.offset < log.log.end:
+        if wanted.offset < log.log.end:
             self.ready[key] = None
         else:
             self.cache.want(log)
@@ -187,7 +187,7 @@ class Positions:
         self._unplaced = self._unplaced or {}
 
     def deliverable(
-        self, asks: Callable[[PartitionKey], FetchPartition], max_bytes: int, *, is_cut: bool
+        self, wanted_of: Callable[[PartitionKey], FetchPartition], max_bytes: int, *, is_cut: bool
     ) -> Deliverable:
         """Return the ready records that fit into a response of *max_bytes*, and set ``ready_bytes``.
 
@@ -195,18 +195,18 @@ class Positions:
         begins with such an entry is left for another response. Partitions that did not fit before come first, so
         that each has its turn. A partition whose log has lost the records becomes loose.
 
-        Args: asks: returns the offset and limit of a partition.
-              is_cut: whether an entry that is larger than a limit is returned with others, as below Fetch v3, since
-                  it is cut off later.
+        Args: wanted_of: returns the offset and limit of a partition.
+              is_cut:    whether an entry that is larger than a limit is returned with others, as below Fetch v3,
+                  since it is cut off later.
         """
         slices: list[tuple[PartitionKey, Slice]] = []
         size_bytes, counted_bytes, is_all = 0, 0, True
         for key in self._in_turn():
-            ask, log = asks(key), self.logs[key]
+            wanted, log = wanted_of(key), self.logs[key]
             left = max_bytes - size_bytes
-            limit = min(ask.max_bytes, left)
+            limit = min(wanted.max_bytes, left)
             # By name, a topic that was created again cannot be distinguished from the one before.
-            found = log.log.slice(ask.offset, limit, at_least_one=True, is_joined=isinstance(key.topic, bytes))
+            found = log.log.slice(wanted.offset, limit, at_least_one=True, is_joined=isinstance(key.topic, bytes))
             if found is None:
                 del self.ready[key]
                 self.loose[key] = None
@@ -217,7 +217,7 @@ class Positions:
                 size_bytes += size
                 is_whole = found.next_offset == log.log.end
                 counted_bytes += size if is_whole else max(size, limit)  # brokers send a part of the next entry
-                is_all = is_all and (limit == ask.max_bytes or is_whole)
+                is_all = is_all and (limit == wanted.max_bytes or is_whole)
             elif slices:
                 is_all = False
             else:

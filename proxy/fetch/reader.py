@@ -29,7 +29,7 @@ from proxy.fetch.phases import Asking, Connecting, Converting, Delayed, Pausing,
 from proxy.fetch.positions import Deliverable, Positions
 from proxy.fetch.shared_log import KEPT_S, SharedLog
 from proxy.fetch_rules import NO_RULES, FetchRules
-from proxy.wire.addresses import Place
+from proxy.wire.addresses import AddressMap
 from proxy.wire.fetch import FetchRequest, PartitionKey, PartitionReply
 from proxy.wire.frames import Pieces
 
@@ -72,15 +72,15 @@ class Reader:
     ``deadline_s`` is the time at which ``Reader.settle`` is needed without an event.
     """
 
-    def __init__(self, node_id: BrokerId, place: Place, config: FetchConfig, caches: Caches) -> None:
+    def __init__(self, node_id: BrokerId, map_address: AddressMap, config: FetchConfig, caches: Caches) -> None:
         """Create a reader without a fetch.
 
         Args: node_id: the broker whose listener the client uses, and which it takes for the leader.
-              place: the address of Sidefetch for a broker's endpoint.
+              map_address: the address of Sidefetch for a broker's endpoint.
               caches: the log caches of the process.
         """
         self.node_id = node_id
-        self._place = place
+        self._map_address = map_address
         self._config = config
         self._caches = caches
         self._cache_key: CacheKey | None = None
@@ -410,7 +410,7 @@ class Reader:
                 self._caches.part(before.cache, self)
         self._cache_key = key
         at = Positions(self, cache, params.is_instant, since_s)
-        at.loose.update(dict.fromkeys(self._delivery.state.asks))
+        at.loose.update(dict.fromkeys(self._delivery.state.requested))
         if self._is_draining:
             cache.drain()
         return at
@@ -438,10 +438,10 @@ class Reader:
             # By name, the offsets that are known may be those of either topic; the leader knows.
             at.cache.routes(self.node_id).avoid_followers(key, now_s)
             at.void(key)
-        asks = self._delivery.state.asks
+        requested = self._delivery.state.requested
         for key in change.touched:
             at.at_leader.pop(key, None)
-            if key in asks:
+            if key in requested:
                 at.loose[key] = None
             else:
                 at.drop(key, now_s)
@@ -474,8 +474,8 @@ class Reader:
         """Find the logs of loose partitions, except for those that the response has already."""
         answered = self._delivery.answered(exchange)
         for key in [key for key in at.loose if key not in answered]:
-            log_key, ask = self._delivery.log_key(key, exchange.rack, at, now_s)
-            at.find(key, log_key, ask, now_s)
+            log_key, wanted = self._delivery.log_key(key, exchange.rack, at, now_s)
+            at.find(key, log_key, wanted, now_s)
 
     def _need_topology(self, exchange: Exchange, at: Positions, now_s: float) -> Iterator[ReaderCommand]:
         """Wait for new metadata and ask again: a broker refused a topic id or an epoch that Sidefetch added."""
@@ -531,7 +531,7 @@ class Reader:
     def _deliverable(self, exchange: Exchange, at: Positions) -> Deliverable:
         is_cut = exchange.version < _LIMITED_VERSION
         return at.deliverable(
-            self._delivery.state.asks.__getitem__, exchange.request.options.max_bytes, is_cut=is_cut
+            self._delivery.state.requested.__getitem__, exchange.request.options.max_bytes, is_cut=is_cut
         )
 
     def _finish(
@@ -575,7 +575,7 @@ class Reader:
     def _answer(self, exchange: Exchange, at: Positions, now_s: float) -> Iterator[ReaderCommand]:
         is_quiet = not exchange.updates
         self._delivery.patch_offsets(at)
-        pieces = self._throttled(exchange, now_s).answer(self._delivery.template, self._place)
+        pieces = self._throttled(exchange, now_s).answer(self._delivery.template, self._map_address)
         at.stop()
         if exchange.throttle_ms and exchange.version < _CLIENT_THROTTLES_VERSION:
             self._phase = Delayed(now_s + exchange.throttle_ms / 1000, pieces)
@@ -617,7 +617,7 @@ class Reader:
                 exchange.params.client_id,
                 type(self._phase).__name__.lower(),
                 now_s - exchange.started_s,
-                len(self._delivery.state.asks),
+                len(self._delivery.state.requested),
                 len(self.unserved()),
                 len(at.ready),
                 at.cache.describe(now_s),

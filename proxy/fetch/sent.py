@@ -103,7 +103,7 @@ class Sent:
             session_id=session_id,
             epoch=plan.epoch,
             size=plan.size,
-            named=len(plan.asks),
+            named=len(plan.requested),
             forgotten=len(plan.forgotten),
             answered=answered,
             request_bytes=self.request_bytes,

@@ -42,13 +42,13 @@ class TruncationDetector:
         """Keep that a client has read a partition up to *next_offset* in leader *epoch*."""
         self._logs[self._owner, client_id, key] = (epoch, next_offset)
 
-    def suspected_epoch(self, client_id: str | None, key: PartitionKey, ask: FetchPartition) -> int:
-        """Return the leader epoch in which the client read up to the offset of *ask*, if that of *ask* is newer.
+    def suspected_epoch(self, client_id: str | None, key: PartitionKey, wanted: FetchPartition) -> int:
+        """Return the leader epoch in which the client read up to the wanted offset, if the wanted epoch is newer.
 
-        Otherwise return -1: the client has not read up to exactly this offset, or *ask* has no newer epoch.
+        Otherwise return -1: the client has not read up to exactly this offset, or *wanted* has no newer epoch.
         """
         epoch, next_offset = self._logs.get((self._owner, client_id, key), (UNKNOWN, UNKNOWN))
-        return epoch if epoch < ask.epoch and ask.offset == next_offset else UNKNOWN
+        return epoch if epoch < wanted.epoch and wanted.offset == next_offset else UNKNOWN
 
     def forget(self, client_id: str | None, key: PartitionKey) -> None:
         """Drop the offset of a client in a partition, after it got an error for the truncation."""

@@ -110,14 +110,14 @@ def direct_fetch(
 
     Samples whose topic Fetch *version* cannot name are left out. The frame has its size prefix.
     """
-    asks = {
+    requested = {
         key: FetchPartition(sample.offset, len(sample.records))
         for sample in sampled
         if (key := sample.key(version)) is not None
     }
-    options = FetchOptions(0, 1, sum(ask.max_bytes for ask in asks.values()), int(committed))
+    options = FetchOptions(0, 1, sum(wanted.max_bytes for wanted in requested.values()), int(committed))
     header = RequestHeader(FETCH, version, correlation_id, client_id)
-    return write_request(header, options, NO_SESSION, FINAL_EPOCH, asks, ())
+    return write_request(header, options, NO_SESSION, FINAL_EPOCH, requested, ())
 
 
 def compare(

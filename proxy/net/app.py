@@ -58,7 +58,7 @@ from proxy.relay.limits import RequestLimits
 from proxy.relay.traffic import Traffic
 from proxy.session.slots import MAX_SESSION_ID
 from proxy.telemetry.snapshot import Status
-from proxy.wire.addresses import Place
+from proxy.wire.addresses import AddressMap
 from proxy.wire.records import Codec
 
 __all__ = ["Proxy", "serve"]
@@ -382,7 +382,7 @@ class Proxy:
 
     async def _serve(
         self,
-        mapper_for: Callable[[FrameSocket], Place],
+        mapper_for: Callable[[FrameSocket], AddressMap],
         peer: str,
         node_id: BrokerId | None,
         stream: trio.SocketStream,
@@ -398,11 +398,9 @@ class Proxy:
         reason = next(leaves(wrong))
         self.log.warning(event, every_s=_LOG_EVERY_S, per=str(reason), client=peer, reason=reason)
 
-    async def _run_connection(self, place: Place, node_id: BrokerId | None, client: FrameSocket) -> None:
-        received = await self._acceptor.set_up(node_id, client)
-        connection = ClientConnection(
-            client, received.node_id, place, self.services, received.ready, received.admitted
-        )
+    async def _run_connection(self, map_address: AddressMap, node_id: BrokerId | None, client: FrameSocket) -> None:
+        accepted = await self._acceptor.set_up(node_id, client)
+        connection = ClientConnection(client, accepted, map_address, self.services)
         self.clients.add(connection)
         if self._stopping.is_set():
             connection.drain()

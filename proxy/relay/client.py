@@ -43,7 +43,7 @@ from proxy.relay.passing import PassThrough
 from proxy.relay.pipeline import Pipeline, Slot
 from proxy.session.epochs import FINAL_EPOCH, NO_SESSION
 from proxy.wire import api_versions, fetch
-from proxy.wire.addresses import Place
+from proxy.wire.addresses import AddressMap
 from proxy.wire.apis import ApiKey, is_accepted
 from proxy.wire.frames import SIZE_BYTES
 from proxy.wire.headers import RequestHeader, read_request_header
@@ -93,7 +93,7 @@ class ClientRelay:
     def __init__(
         self,
         node_id: BrokerId,
-        place: Place,
+        map_address: AddressMap,
         config: FetchConfig,
         caches: Caches,
         sasl: Sasl = Sasl.PASSES,
@@ -101,7 +101,7 @@ class ClientRelay:
     ) -> None:
         """Create the state of a connection that has had no request.
 
-        Args: place:   maps the address of a broker to the one that the client gets.
+        Args: map_address: maps the address of a broker to the one that the client gets.
               config: the settings of fetches, and the fetch sessions of clients.
               caches:  the log caches that fetches are answered from.
         """
@@ -111,14 +111,14 @@ class ClientRelay:
         self._config = config
         self._sasl = sasl
         self._caches = caches
-        self._place = place
+        self._map_address = map_address
         self._create_reader(config)
         self._has_read = False
         """Whether the reader has handled a fetch."""
         self._is_draining = False
         self._api_usage = ApiUsage() if config.records_exchanges else None
         self._pipeline = Pipeline()
-        self._pass_through = PassThrough(self._pipeline, place, passes_sasl=sasl is not Sasl.OURS)
+        self._pass_through = PassThrough(self._pipeline, map_address, passes_sasl=sasl is not Sasl.OURS)
         self._is_identified = False
         self._repeats = fetch.Repeats()
         self._fetches: deque[_Fetch] = deque()
@@ -126,7 +126,7 @@ class ClientRelay:
         """The slot of the fetch that the reader is answering."""
 
     def _create_reader(self, config: FetchConfig) -> None:
-        self._new_reader = partial(Reader, self._node_id, self._place, config, self._caches)
+        self._new_reader = partial(Reader, self._node_id, self._map_address, config, self._caches)
         self._reader = self._new_reader()
         self._bypass = BypassState(self._node_id, config.sessions)
 

@@ -35,7 +35,7 @@ from proxy.relay.in_flight import (
 from proxy.relay.pipeline import Pipeline, Slot
 from proxy.relay.tokens import Tokens
 from proxy.wire import addresses, api_versions, messages, produce, sasl
-from proxy.wire.addresses import Place
+from proxy.wire.addresses import AddressMap
 from proxy.wire.apis import CARRIES_ADDRESSES, ApiKey, ApiRanges
 from proxy.wire.frames import QUICK_BYTES
 from proxy.wire.headers import RequestHeader, read_request_header
@@ -73,15 +73,15 @@ class PassThrough:
     answers itself do not get here.
     """
 
-    def __init__(self, pipeline: Pipeline, place: Place, *, passes_sasl: bool = True) -> None:
+    def __init__(self, pipeline: Pipeline, map_address: AddressMap, *, passes_sasl: bool = True) -> None:
         """Create the state of one client connection.
 
         Args: pipeline:    gets a slot for each request, and the response into it.
-              place:       maps the address of a broker to the one that the client gets in responses.
+              map_address: maps the address of a broker to the one that the client gets in responses.
               passes_sasl: whether the client's SASL exchange is forwarded to the broker; otherwise it is refused.
         """
         self._pipeline = pipeline
-        self._place = place
+        self._map_address = map_address
         self._passes_sasl = passes_sasl
         self._tokens = Tokens()
         self.identity = ClientIdentity()
@@ -393,7 +393,7 @@ class PassThrough:
         if key == ApiKey.SASL_HANDSHAKE and Cursor(frame, _CORRELATION_BYTES).i16():
             self._tokens.expect_none()
         if key in CARRIES_ADDRESSES and version >= CARRIES_ADDRESSES[key]:
-            return addresses.replace_addresses(key, version, frame, self._place)
+            return addresses.replace_addresses(key, version, frame, self._map_address)
         return [_SIZE.pack(len(frame)), frame]
 
     # --------------------------------------------------------------------------------------- the connection

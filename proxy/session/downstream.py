@@ -69,7 +69,7 @@ class SessionRequest:
 
     session_id: SessionId
     epoch: int
-    asks: Mapping[Key, SessionPartition]
+    requested: Mapping[Key, SessionPartition]
     """The partitions that the request names, in its order."""
     forget: Collection[Key] = ()
     """The partitions to remove from the session."""
@@ -126,7 +126,7 @@ class SessionResponse:
 
 @attrs.define
 class _Entry:
-    ask: SessionPartition
+    wanted: SessionPartition
     high_watermark: int = -1  # in the last response; -1 if there was none, or an error
     log_start: int = -1
 
@@ -143,12 +143,12 @@ class _Session:
         return len(self.entries)
 
     def apply(self, request: SessionRequest) -> None:
-        for key, ask in request.asks.items():
+        for key, wanted in request.requested.items():
             entry = self.entries.get(key)
             if entry is None:
-                self.entries[key] = _Entry(ask)
+                self.entries[key] = _Entry(wanted)
             else:
-                entry.ask = ask
+                entry.wanted = wanted
         for key in request.forget:
             self.entries.pop(key, None)
 
@@ -259,22 +259,22 @@ class SessionErrorContext(FetchContext):
 class SessionlessFetchContext(FetchContext):
     """A Fetch request without a session: the response has all partitions that were read, and session id 0."""
 
-    def __init__(self, asks: Mapping[Key, SessionPartition]) -> None:
+    def __init__(self, requested: Mapping[Key, SessionPartition]) -> None:
         self.topic_names = {}
-        self._asks = asks
+        self._requested = requested
 
     @property
     def error(self) -> ErrorCode:
         return ErrorCode.none
 
     def partitions(self) -> Iterable[tuple[Key, SessionPartition]]:
-        return self._asks.items()
+        return self._requested.items()
 
     def __len__(self) -> int:
-        return len(self._asks)
+        return len(self._requested)
 
     def __contains__(self, key: Key) -> bool:
-        return key in self._asks
+        return key in self._requested
 
     def answer(self, results: Mapping[Key, PartitionState], now_s: float) -> SessionResponse:  # noqa: ARG002
         return SessionResponse(ErrorCode.none, NO_SESSION, results.keys())
@@ -289,14 +289,17 @@ class FullFetchContext(SessionlessFetchContext):
     ``answer`` creates the session if a slot is free or can be freed; otherwise the response has session id 0.
     """
 
-    def __init__(self, asks: Mapping[Key, SessionPartition], by_id: bool, slots: SessionSlots[_Session]) -> None:
-        super().__init__(asks)
+    def __init__(
+        self, requested: Mapping[Key, SessionPartition], by_id: bool, slots: SessionSlots[_Session]
+    ) -> None:
+        super().__init__(requested)
         self._by_id = by_id
         self._slots = slots
 
     def answer(self, results: Mapping[Key, PartitionState], now_s: float) -> SessionResponse:
         entries = {
-            key: _Entry(self._asks[key], state.high_watermark, state.log_start) for key, state in results.items()
+            key: _Entry(self._requested[key], state.high_watermark, state.log_start)
+            for key, state in results.items()
         }
         session = _Session(entries, self._by_id, epoch=1, topic_names=self.topic_names)
         return SessionResponse(ErrorCode.none, self._slots.add(session, now_s), results.keys())
@@ -316,7 +319,7 @@ class IncrementalFetchContext(FetchContext):
         return ErrorCode.none
 
     def partitions(self) -> Iterable[tuple[Key, SessionPartition]]:
-        return ((key, entry.ask) for key, entry in self._session.entries.items())
+        return ((key, entry.wanted) for key, entry in self._session.entries.items())
 
     def __len__(self) -> int:
         return len(self._session.entries)
@@ -377,8 +380,8 @@ class FetchSessionCache:
             if request.session_id != NO_SESSION:
                 self._slots.remove(request.session_id)
             if request.epoch == FINAL_EPOCH:
-                return SessionlessFetchContext(request.asks)
-            return FullFetchContext(request.asks, request.by_id, self._slots)
+                return SessionlessFetchContext(request.requested)
+            return FullFetchContext(request.requested, request.by_id, self._slots)
         return self._continue_session(request, now_s)
 
     def _continue_session(self, request: SessionRequest, now_s: float) -> FetchContext:

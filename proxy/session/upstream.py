@@ -54,7 +54,7 @@ class FetchPlan:
 
     session_id: SessionId
     epoch: int
-    asks: Mapping[PartitionKey, FetchPartition]
+    requested: Mapping[PartitionKey, FetchPartition]
     """The partitions that it names, in order."""
     forgotten: tuple[PartitionKey, ...]
     """The partitions that it removes from the session."""
@@ -123,7 +123,7 @@ class UpstreamSession:
 
     def __init__(self) -> None:
         self.state: FullFetchPlan | IncrementalFetchPlan = FullFetchPlan()
-        self.asks: Final[dict[PartitionKey, FetchPartition]] = {}
+        self.requested: Final[dict[PartitionKey, FetchPartition]] = {}
         """The partitions of the next fetch, in the order in which ``put`` added them; read-only for callers."""
         self._before: dict[PartitionKey, FetchPartition | None] = {}
         """The partitions changed since the last plan, with their values in that plan; None if it had them not.
@@ -131,21 +131,21 @@ class UpstreamSession:
         A plan is either acknowledged as a whole or ends the session, so nothing else of it is kept.
         """
 
-    def put(self, key: PartitionKey, ask: FetchPartition) -> None:
-        """Add a partition to those that the next fetch covers, or replace its fetch parameters by *ask*."""
-        self._before.setdefault(key, self.asks.get(key))
-        self.asks[key] = ask
+    def put(self, key: PartitionKey, wanted: FetchPartition) -> None:
+        """Add a partition to those that the next fetch covers, or replace its fetch parameters by *wanted*."""
+        self._before.setdefault(key, self.requested.get(key))
+        self.requested[key] = wanted
 
     def remove(self, key: PartitionKey) -> None:
         """Remove a partition from those that the next fetch covers. Raises: KeyError: it is not one of them."""
-        self._before.setdefault(key, self.asks.pop(key))
+        self._before.setdefault(key, self.requested.pop(key))
 
     def get_planned(self, key: PartitionKey) -> FetchPartition | None:
         """Return the parameters with which the last planned fetch reads the partition; None if it does not.
 
         The fetch may name the partition, or leave it to the broker, which keeps the session's unchanged partitions.
         """
-        return self._before[key] if key in self._before else self.asks.get(key)
+        return self._before[key] if key in self._before else self.requested.get(key)
 
     @property
     def size(self) -> int:
@@ -153,8 +153,8 @@ class UpstreamSession:
 
         Cost: O(partitions changed since that plan).
         """
-        since = sum((key in self.asks) - (ask is not None) for key, ask in self._before.items())
-        return len(self.asks) - since
+        since = sum((key in self.requested) - (wanted is not None) for key, wanted in self._before.items())
+        return len(self.requested) - since
 
     def plan(self, *, keep: bool) -> FetchPlan:
         """Return the next fetch, which covers all partitions of ``asks``.
@@ -163,20 +163,21 @@ class UpstreamSession:
         session, it is a full fetch that requests one. If not *keep*, it is a full fetch that requests none. A full
         fetch closes the old session, if any.
 
-        Cost: O(asks) for a full fetch, O(changed) for an incremental one.
+        Cost: O(requested) for a full fetch, O(changed) for an incremental one.
         """
         before, self._before = self._before, {}
         match self.state:
             case IncrementalFetchPlan(session_id, epoch) if keep:
-                changed = [key for key, ask in before.items() if self.asks.get(key) != ask]
-                named = [key for key in changed if key in self.asks]
+                changed = [key for key, wanted in before.items() if self.requested.get(key) != wanted]
+                named = [key for key in changed if key in self.requested]
                 # New partitions come before moved ones, each in the order in which they were changed.
-                asks = {key: self.asks[key] for key in sorted(named, key=lambda key: before[key] is not None)}
-                forgotten = tuple(key for key in changed if key not in self.asks)
-                return FetchPlan(session_id, epoch, asks, forgotten, len(self.asks))
+                named.sort(key=lambda key: before[key] is not None)
+                requested = {key: self.requested[key] for key in named}
+                forgotten = tuple(key for key in changed if key not in self.requested)
+                return FetchPlan(session_id, epoch, requested, forgotten, len(self.requested))
             case FullFetchPlan(session_id) | IncrementalFetchPlan(session_id):
                 epoch = INITIAL_EPOCH if keep else FINAL_EPOCH
-                return FetchPlan(session_id, epoch, dict(self.asks), (), len(self.asks))
+                return FetchPlan(session_id, epoch, dict(self.requested), (), len(self.requested))
             case never:
                 assert_never(never)
 
@@ -249,7 +250,7 @@ class UpstreamSession:
             case _:
                 return RejectionReason.ERROR
         if plan.is_full:
-            whole = plan.asks.keys() == set(reply.keys)
+            whole = plan.requested.keys() == set(reply.keys)
             throttled = not reply.keys and reply.throttle_ms > 0
             return None if whole or throttled else RejectionReason.DISAGREED
         if reply.session_id not in (NO_SESSION, plan.session_id):

@@ -21,24 +21,26 @@ from proxy.wire.fetch import replace_endpoints
 from proxy.wire.primitives import Cursor, write_string, write_uvarint
 from proxy.wire.shapes import cursor_at
 
-__all__ = ["Place", "replace_addresses"]
+__all__ = ["AddressMap", "replace_addresses"]
 
-Place = Callable[[int, str, int], tuple[str, int] | None]
+AddressMap = Callable[[int, str, int], tuple[str, int] | None]
 """Maps a broker's (node id, host, port) to the host and port that clients use for it; None if there are none."""
 
 _I32: Final = struct.Struct(">i")
 
 
-def replace_addresses(api_key: int, version: int, frame: memoryview, place: Place) -> list[bytes | memoryview]:
-    """Replace every broker address in a response by the one that *place* returns for it.
+def replace_addresses(
+    api_key: int, version: int, frame: memoryview, map_address: AddressMap
+) -> list[bytes | memoryview]:
+    """Replace every broker address in a response by the one that *map_address* returns for it.
 
-    If *place* returns None, the broker or the new leader's endpoint is left out of the response; a coordinator gets
-    the error COORDINATOR_NOT_AVAILABLE and node id -1 instead. A coordinator with a node id below 0 is not changed.
+    If *map_address* returns None, the broker or the new leader's endpoint is left out of the response.
+    A coordinator then gets the error COORDINATOR_NOT_AVAILABLE and node id -1; one with a node id below 0 is kept.
 
     Args:
         api_key: that of the request; the API and its *version* must be in ``apis.CARRIES_ADDRESSES``.
         frame: the broker's response, without its size.
-        place: maps a broker's (node id, host, port) to the host and port that the client must use, or None.
+        map_address: maps a broker's (node id, host, port) to the host and port that the client must use, or None.
 
     Returns: the new frame with its size, in pieces to be sent one after the other. Unknown tagged fields are
         dropped from FindCoordinator and DescribeCluster, and from the structs of endpoints; elsewhere they stay.
@@ -47,36 +49,36 @@ def replace_addresses(api_key: int, version: int, frame: memoryview, place: Plac
     Raises:  MalformedFrame: *frame* is not a response of this API and version.
     """
     if api_key == ApiKey.METADATA:
-        return _replace_metadata_brokers(version, frame, place)
+        return _replace_metadata_brokers(version, frame, map_address)
     if api_key == ApiKey.FETCH:
-        return replace_endpoints(version, frame, lambda each: _replace_endpoint(each, place))
+        return replace_endpoints(version, frame, lambda each: _replace_endpoint(each, map_address))
     kind = messages.response_type(api_key, version)
     if "node_endpoints" in kind.__dataclass_fields__:
-        return _replace_node_endpoints(kind, frame, place)
+        return _replace_node_endpoints(kind, frame, map_address)
     correlation_id, body = messages.read_response(kind, frame)
     if api_key == ApiKey.FIND_COORDINATOR:
-        replaced = _replace_coordinators(body, place)
+        replaced = _replace_coordinators(body, map_address)
     else:
-        brokers = [(each, place(each.broker_id, each.host, each.port)) for each in body.brokers]
+        brokers = [(each, map_address(each.broker_id, each.host, each.port)) for each in body.brokers]
         replaced = dataclasses.replace(body, brokers=tuple(_with_address(each, at) for each, at in brokers if at))
     return [messages.response_frame(correlation_id, replaced)]
 
 
-def _replace_node_endpoints(kind: Any, frame: memoryview, place: Place) -> list[bytes | memoryview]:
+def _replace_node_endpoints(kind: Any, frame: memoryview, map_address: AddressMap) -> list[bytes | memoryview]:
     """Replace only the endpoints, which stand last or in the tagged fields; all other bytes stay as they are."""
     _, at = messages.read_entity(kind.__header_schema__, frame)
     cursor = cursor_at(kind, "node_endpoints", frame, at)
     front = frame[: cursor.at]
     if "tag" in kind.__dataclass_fields__["node_endpoints"].metadata:
-        endpoints = replace_tagged_endpoints(cursor, lambda each: _replace_endpoint(each, place))
+        endpoints = replace_tagged_endpoints(cursor, lambda each: _replace_endpoint(each, map_address))
     else:
-        endpoints = replace_listed_endpoints(cursor, lambda each: _replace_endpoint(each, place))
+        endpoints = replace_listed_endpoints(cursor, lambda each: _replace_endpoint(each, map_address))
     rest = frame[cursor.at :]
     return [_I32.pack(len(front) + len(endpoints) + len(rest)), front, endpoints, rest]
 
 
-def _replace_endpoint(each: Endpoint, place: Place) -> Endpoint | None:
-    at = place(each.node_id, each.host, each.port)
+def _replace_endpoint(each: Endpoint, map_address: AddressMap) -> Endpoint | None:
+    at = map_address(each.node_id, each.host, each.port)
     return None if at is None else each._replace(host=at[0], port=at[1])
 
 
@@ -84,11 +86,11 @@ def _with_address(node: Any, at: tuple[str, int]) -> Any:
     return dataclasses.replace(node, host=at[0], port=i32(at[1]))
 
 
-def _replace_coordinators(body: Any, place: Place) -> Any:
+def _replace_coordinators(body: Any, map_address: AddressMap) -> Any:
     def replaced(coordinator: Any) -> Any:
         if coordinator.node_id < 0:
             return coordinator
-        at = place(coordinator.node_id, coordinator.host, coordinator.port)
+        at = map_address(coordinator.node_id, coordinator.host, coordinator.port)
         if at is not None:
             return _with_address(coordinator, at)
         unavailable = ErrorCode.coordinator_not_available
@@ -100,7 +102,7 @@ def _replace_coordinators(body: Any, place: Place) -> Any:
     return replaced(body)
 
 
-def _replace_metadata_brokers(version: int, frame: memoryview, place: Place) -> list[bytes | memoryview]:
+def _replace_metadata_brokers(version: int, frame: memoryview, map_address: AddressMap) -> list[bytes | memoryview]:
     """Replace the addresses of Metadata, reading only the brokers: 100,000 partitions may follow them.
 
     Layout: ``correlation_id [tags v9+] [throttle: i32 v3+] brokers: array | rest``;
@@ -122,7 +124,7 @@ def _replace_metadata_brokers(version: int, frame: memoryview, place: Place) -> 
             cursor.nullable_string(flexible=flexible)
         if flexible:
             cursor.skip_tags()
-        at = place(node_id, host, port)
+        at = map_address(node_id, host, port)
         if at is not None:
             fixed = _I32.pack(node_id) + write_string(at[0], flexible=flexible) + _I32.pack(at[1])
             kept.append(fixed + bytes(frame[tail : cursor.at]))

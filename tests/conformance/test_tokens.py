@@ -26,6 +26,7 @@ from proxy.config import LogConfig
 from proxy.demo.client import KafkaConnection, connect
 from proxy.errors import BrokerUnavailable
 from proxy.fetch.fetch_config import FetchConfig
+from proxy.net.downstream.acceptor import AcceptedClient
 from proxy.net.downstream.client import ClientConnection
 from proxy.net.io.logs import Log
 from proxy.net.io.memory import Budget
@@ -98,7 +99,7 @@ async def through(kafka: KafkaCluster) -> AsyncIterator[KafkaConnection]:
         client = FrameSocket(stream, 1 << 20)
         with client:
             try:
-                await ClientConnection(client, BrokerId(1), _place, services).run()
+                await ClientConnection(client, AcceptedClient(BrokerId(1)), _place, services).run()
             except* BrokerUnavailable:
                 pass  # it hangs up on who is refused
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.convert.aborted import Aborted
+from proxy.convert.aborted import AbortedBatchFinder
 from proxy.errors import BadRecords
 from proxy.wire.records import entries
 from tests.convert.logs import Record, batch, marker
@@ -13,7 +13,7 @@ from tests.strategies import examples
 
 def left_out(log: bytes, listed: list[tuple[int, int]]) -> list[int]:
     """First offsets of the batches that are of aborted transactions."""
-    aborted = Aborted(listed)
+    aborted = AbortedBatchFinder(listed)
     view = memoryview(log)
     return [each.base_offset for each in entries(view) if aborted.next_is_aborted(each, view)]
 
@@ -79,7 +79,7 @@ def test_batches_without_a_transaction_are_never_left_out() -> None:
 def test_a_copy_goes_on_by_itself() -> None:
     log = memoryview(data(0, 1) + marker(2, 1, commits=False) + data(3, 1))
     first, end, second = entries(log)
-    aborted = Aborted([(1, 0)])
+    aborted = AbortedBatchFinder([(1, 0)])
     assert aborted.next_is_aborted(first, log)
 
     twin = aborted.copy()

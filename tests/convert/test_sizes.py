@@ -6,7 +6,7 @@ import random
 import pytest
 
 from proxy.convert import ConversionTarget, Converted, DownConversion
-from proxy.convert.aborted import Aborted
+from proxy.convert.aborted import AbortedBatchFinder
 from proxy.convert.sizes import Behind, Growth, size_behind
 from proxy.wire.records import Codec, entries
 from tests.convert.logs import Record, batch, entry_sizes, marker
@@ -62,7 +62,9 @@ def behind(
 ) -> Behind:
     view = memoryview(log)
     first = next(entries(view))
-    return size_behind(first, view, 0, target, Aborted(aborted), Growth(first, None, target), limit_bytes)
+    return size_behind(
+        first, view, 0, target, AbortedBatchFinder(aborted), Growth(first, None, target), limit_bytes
+    )
 
 
 def plain(offset: int, **options: int) -> bytes:

@@ -52,7 +52,7 @@ def sheet_of(made: Exchange) -> ResponseTemplate:
     return template
 
 
-def place(node_id: int, host: str, port: int) -> tuple[str, int] | None:
+def map_address(node_id: int, host: str, port: int) -> tuple[str, int] | None:
     assert (host, port) == ("real", 9092)
     return None if node_id == 9 else ("127.0.0.1", 9093 + node_id)
 
@@ -80,7 +80,7 @@ def test_an_answer_has_every_partition_in_the_clients_order_and_no_session(versi
     made.throttle_ms = 77
     made.add(payments, PartitionReply(1, 0, 9, 9, records=b"records"))
 
-    told = read(version, made.answer(sheet_of(made), place))
+    told = read(version, made.answer(sheet_of(made), map_address))
 
     assert (told.correlation_id, told.throttle_ms, told.error, told.session_id) == (7, 77, 0, 0)
     assert shape(told) == [(orders, [3, 0]), (payments, [1]), (orders, [2])]
@@ -94,7 +94,7 @@ def test_errors_are_told_as_the_clients_version_knows_them(version: int) -> None
     made.add(orders, erroneous(0, UNKNOWN_TOPIC_ID))
     made.add(orders, erroneous(2, 74))
 
-    told = read(version, made.answer(sheet_of(made), place))
+    told = read(version, made.answer(sheet_of(made), map_address))
 
     assert told.topics[0][1][1].error == (100 if version >= 13 else 3)
     assert told.topics[2][1][0].error == (74 if version >= 9 else 6)
@@ -106,7 +106,7 @@ def test_new_leaders_endpoints_are_told_where_the_client_can_reach_them(version:
     made = exchange(version)
     made.endpoints = {node_id: Endpoint(node_id, "real", 9092, "a") for node_id in (1, 9, 2)}
 
-    pieces = made.answer(sheet_of(made), place)
+    pieces = made.answer(sheet_of(made), map_address)
 
     expected = (Endpoint(1, "127.0.0.1", 9094, "a"), Endpoint(2, "127.0.0.1", 9095, "a")) if version >= 16 else ()
     assert read(version, pieces).endpoints == expected
@@ -161,7 +161,7 @@ def test_records_go_out_as_the_very_same_view() -> None:
     records = memoryview(b"records")
     made.add(PAYMENTS, PartitionReply(1, 0, 9, records=records))
 
-    assert any(piece is records for piece in made.answer(sheet_of(made), place))
+    assert any(piece is records for piece in made.answer(sheet_of(made), map_address))
 
 
 @pytest.mark.parametrize(("longest_s", "until_s"), [(float("inf"), 10.5), (1.0, 10.5), (0.1, 10.1)])

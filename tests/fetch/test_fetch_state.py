@@ -56,11 +56,11 @@ def test_partitions_are_asked_for_by_the_brokers_name_with_the_epoch_that_we_kno
 
     change = update(wanted, [(ORDERS, at(0, 1))], cluster(known(ORDERS, 1, ME, ME)), context)
 
-    assert wanted.asks == {
+    assert wanted.requested == {
         PartitionKey(name, 0): FetchPartition(0, 100, epoch=5),
         PartitionKey(name, 1): FetchPartition(0, 100, epoch=5),
     }
-    assert set(change.touched) == set(wanted.asks)
+    assert set(change.touched) == set(wanted.requested)
     assert change.reshaped == {0}
     assert wanted.named == {name: ORDERS}
     assert (wanted.unreadable_errors, wanted.unknown) == ({}, set())
@@ -71,7 +71,7 @@ def test_the_clients_own_epoch_stays() -> None:
 
     update(wanted, [(ORDERS, {0: FetchPartition(0, 100, epoch=3)})], cluster(known(ORDERS, 1, ME)))
 
-    assert wanted.asks == {PartitionKey(ID, 0): FetchPartition(0, 100, epoch=3)}
+    assert wanted.requested == {PartitionKey(ID, 0): FetchPartition(0, 100, epoch=3)}
 
 
 def test_a_partition_that_another_broker_leads_is_not_asked_for() -> None:
@@ -79,7 +79,7 @@ def test_a_partition_that_another_broker_leads_is_not_asked_for() -> None:
 
     update(wanted, [(ORDERS, at(0, 1))], cluster(known(ORDERS, 1, ME, OTHER)))
 
-    assert set(wanted.asks) == {PartitionKey(ID, 0)}
+    assert set(wanted.requested) == {PartitionKey(ID, 0)}
     assert wanted.unreadable_errors == {(ORDERS, 1): ErrorCode.not_leader_or_follower}
     assert wanted.unknown == {ORDERS}
 
@@ -89,7 +89,7 @@ def test_a_client_that_told_its_rack_may_have_been_sent_here_and_is_fenced_by_no
 
     update(wanted, [(ORDERS, at(0, 1))], cluster(known(ORDERS, 1, ME, OTHER)), FOLLOWER)
 
-    assert wanted.asks == {
+    assert wanted.requested == {
         PartitionKey(ID, 0): FetchPartition(0, 100, epoch=5),
         PartitionKey(ID, 1): FetchPartition(0, 100, epoch=-1),
     }
@@ -100,7 +100,7 @@ def test_a_partition_that_the_topology_does_not_know_may_be_new_and_is_asked_for
 
     update(wanted, [(ORDERS, at(7))], cluster(known(ORDERS, 1, ME)))
 
-    assert wanted.asks == {PartitionKey(ID, 7): FetchPartition(0, 100)}
+    assert wanted.requested == {PartitionKey(ID, 7): FetchPartition(0, 100)}
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_topic_that_cannot_be_asked_for_has_an_error(topology: Topology, error
 
     update(wanted, [(ORDERS, at(0, 1)), (PAYMENTS, {})], topology)
 
-    assert wanted.asks == {}
+    assert wanted.requested == {}
     assert wanted.unreadable_errors == {(ORDERS, 0): error, (ORDERS, 1): error}
     assert wanted.unknown == {ORDERS}
 
@@ -140,7 +140,7 @@ def test_what_moved_is_touched_and_its_section_keeps_its_shape() -> None:
     change = update(wanted, [(ORDERS, {**at(0, 1, 2), 1: FetchPartition(9, 100)})], topology)
 
     assert change == Change((PartitionKey(ID, 1),), (), frozenset(), frozenset())
-    assert wanted.asks[PartitionKey(ID, 1)] == FetchPartition(9, 100, epoch=5)
+    assert wanted.requested[PartitionKey(ID, 1)] == FetchPartition(9, 100, epoch=5)
 
 
 def test_what_moved_back_is_touched_too() -> None:
@@ -151,7 +151,7 @@ def test_what_moved_back_is_touched_too() -> None:
     change = update(wanted, [(ORDERS, at(0, offset=0))], topology)
 
     assert change.touched == (PartitionKey(ID, 0),)
-    assert wanted.asks == {PartitionKey(ID, 0): FetchPartition(0, 100, epoch=5)}
+    assert wanted.requested == {PartitionKey(ID, 0): FetchPartition(0, 100, epoch=5)}
 
 
 def test_a_topic_created_again_is_forgotten_under_its_old_id() -> None:
@@ -160,14 +160,14 @@ def test_a_topic_created_again_is_forgotten_under_its_old_id() -> None:
 
     change = update(wanted, [(ORDERS, at(0))], cluster(known(ORDERS, 2, ME)))
 
-    assert set(wanted.asks) == {PartitionKey(topic_id(2), 0)}
+    assert set(wanted.requested) == {PartitionKey(topic_id(2), 0)}
     assert set(change.touched) == {PartitionKey(ID, 0), PartitionKey(topic_id(2), 0)}
 
 
 def test_replaced_topic_is_named_even_if_none_of_it_was_asked_for() -> None:
     wanted = FetchState()
     update(wanted, [(ORDERS, at(0))], cluster(known(ORDERS, 1, ME + 1)))
-    assert wanted.asks == {}
+    assert wanted.requested == {}
 
     change = update(wanted, [(ORDERS, at(0))], cluster(known(ORDERS, 2, ME)))
 
@@ -182,7 +182,7 @@ def test_rotated_as_librdkafka_does_partitions_go_from_section_to_section() -> N
 
     change = update(wanted, asked, topology)
 
-    assert set(wanted.asks) == {
+    assert set(wanted.requested) == {
         PartitionKey(ID, 0),
         PartitionKey(ID, 1),
         PartitionKey(ID, 2),
@@ -197,7 +197,7 @@ def test_a_partition_named_in_two_sections_is_still_asked_for_when_one_goes() ->
 
     update(wanted, [(ORDERS, at(0))], topology)
 
-    assert set(wanted.asks) == {PartitionKey(ID, 0)}
+    assert set(wanted.requested) == {PartitionKey(ID, 0)}
 
 
 def test_a_topic_not_known_stays_so_when_one_of_its_sections_goes() -> None:
@@ -214,11 +214,11 @@ def test_a_topic_not_known_stays_so_when_one_of_its_sections_goes() -> None:
 def test_asked_for_otherwise_all_is_touched_by_old_and_new_name(other: RequestContext) -> None:
     wanted, topology = FetchState(), cluster(known(ORDERS, 1, ME))
     update(wanted, [(ORDERS, at(0))], topology)
-    before = set(wanted.asks)
+    before = set(wanted.requested)
 
     change = update(wanted, [(ORDERS, at(0))], topology, other)
 
-    assert set(change.touched) == before | set(wanted.asks)
+    assert set(change.touched) == before | set(wanted.requested)
     assert change.reshaped == {0}
 
 
@@ -285,18 +285,18 @@ def test_after_any_requests_the_table_is_what_one_from_scratch_is(
                 asked = asked[:-1]
             case list():
                 asked = move
-        before = dict(wanted.asks)
+        before = dict(wanted.requested)
 
         change = update(wanted, asked, topology, context, version)
 
         scratch = FetchState()
         update(scratch, asked, topology, context, version)
-        assert wanted.asks == scratch.asks
+        assert wanted.requested == scratch.requested
         assert wanted.unreadable_errors == scratch.unreadable_errors
         assert wanted.unknown == scratch.unknown
         assert wanted.named.items() >= scratch.named.items()
         assert set(change.touched) >= {
-            key for key in (*before, *wanted.asks) if before.get(key) != wanted.asks.get(key)
+            key for key in (*before, *wanted.requested) if before.get(key) != wanted.requested.get(key)
         }
 
 

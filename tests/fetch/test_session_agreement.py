@@ -72,7 +72,7 @@ class WireAgreement(Accidents[ClientSession, FetchRequest, Seen, FetchResponse])
         self.version = BY_ID[0] if self.version in BY_NAME else BY_NAME[-1]
 
     def request(self, plan: FetchPlan) -> FetchRequest:
-        asks = {self.sent(key): ask for key, ask in plan.asks.items()}
+        asks = {self.sent(key): ask for key, ask in plan.requested.items()}
         return fetch_of(self.version, plan.session_id, plan.epoch, asks, map(self.sent, plan.forgotten))
 
     def see(self, request: FetchRequest) -> Seen:
@@ -83,13 +83,13 @@ class WireAgreement(Accidents[ClientSession, FetchRequest, Seen, FetchResponse])
         return isinstance(seen.context, Incremental)
 
     def answer(self, seen: Seen) -> FetchResponse:
-        if not seen.asks:
+        if not seen.requested:
             request = seen.context.request
             return read(request.version, Exchange(request, 0.0, context=seen.context).empty())
         by_id = seen.context.request.by_id
         offsets: dict[PartitionKey, tuple[int, int, int]] = {}
         news: list[tuple[Topic, PartitionReply]] = []
-        for key, ask in seen.asks.items():
+        for key, ask in seen.requested.items():
             log, sent = self.logs[key], _sent(key, by_id=by_id)
             if log.error:
                 news.append((sent.topic, PartitionReply(key.partition, log.error, -1)))
@@ -112,7 +112,7 @@ class WireAgreement(Accidents[ClientSession, FetchRequest, Seen, FetchResponse])
         return SessionResponseFields(answer.error, session_id, answer.throttle_ms, list(replies_in(answer)))
 
     def check(self, seen: Seen, answer: FetchResponse) -> None:
-        assert seen.asks == self.wanted
+        assert seen.requested == self.wanted
         replies = replies_in(answer)
         self.told |= {
             key: (each.error, each.high_watermark, each.log_start_offset) for key, each in replies.items()

@@ -90,7 +90,7 @@ class _World:
             checks_liveness=True,
         )
         self._known = topology()
-        self._relay = Solo(BrokerId(1), self._place, reading)
+        self._relay = Solo(BrokerId(1), self._map_address, reading)
         self._bypass = FetchRules.parse("all") if how & 2 else FetchRules()
         self._version = (18, 12, 13, 11)[how >> 2 & 3]
         self._now_s = 1000.0
@@ -100,7 +100,7 @@ class _World:
         self.requests = self.replies = 0
 
     @staticmethod
-    def _place(node_id: int, host: str, port: int) -> tuple[str, int] | None:
+    def _map_address(node_id: int, host: str, port: int) -> tuple[str, int] | None:
         return None if node_id % 7 == 3 else (host[:3] or "h", port & 0xFFFF)
 
     def take(self, code: int, content: bytes) -> None:

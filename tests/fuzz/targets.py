@@ -35,7 +35,7 @@ def _u8(data: bytes, at: int) -> int:
     return data[at] if at < len(data) else 0
 
 
-def _place(node_id: int, host: str, port: int) -> tuple[str, int] | None:
+def _map_address(node_id: int, host: str, port: int) -> tuple[str, int] | None:
     return None if node_id % 7 == 3 else (host[:3] or "h", port & 0xFFFF)
 
 
@@ -121,7 +121,7 @@ def _feed_fetch_response(data: bytes) -> object:
     response = fetch.read_response(version, frame)
     assert response.record_bytes <= len(frame)
     if version >= 16:
-        pieces = addresses.replace_addresses(ApiKey.FETCH, version, frame, _place)
+        pieces = addresses.replace_addresses(ApiKey.FETCH, version, frame, _map_address)
         _check_size(pieces)
     return f"{version} {len(response.topics)} {response.redirects} {bool(response.endpoints)}"
 
@@ -155,7 +155,7 @@ _REWRITTEN: Final = [
 def _feed_addresses(data: bytes) -> object:
     key, version = _REWRITTEN[_u8(data, 0) % len(_REWRITTEN)]
     frame = memoryview(data)[1:]
-    rewritten = _check_size(addresses.replace_addresses(key, version, frame, _place))
+    rewritten = _check_size(addresses.replace_addresses(key, version, frame, _map_address))
     assert rewritten[:4] == frame[:4]
     assert len(rewritten) <= 3 * len(frame) + 64
     return f"{key} {version} {len(rewritten) == len(frame)}"

@@ -180,7 +180,7 @@ class Play:
             checks_liveness=True,
         )
         self._works = works
-        self.relay = Solo(BrokerId(1), self.place, self._reading)
+        self.relay = Solo(BrokerId(1), self.map_address, self._reading)
         self.bypass = FetchRules()
         self.share_reads_except = FetchRules()
         self.asked: list[Asked] = []
@@ -191,7 +191,7 @@ class Play:
         self._last: dict[Link, Asked] = {}
 
     @staticmethod
-    def place(node_id: int, host: str, port: int) -> tuple[str, int] | None:
+    def map_address(node_id: int, host: str, port: int) -> tuple[str, int] | None:
         assert (host, port) == ("broker.internal", 19000 + node_id)
         return "127.0.0.1", 9093 + node_id
 
@@ -215,7 +215,7 @@ class Play:
 
     def reconnect(self) -> None:
         """The client comes on another connection; nothing is open."""
-        self.relay = Solo(BrokerId(1), self.place, self._reading)
+        self.relay = Solo(BrokerId(1), self.map_address, self._reading)
 
     def open(self, link: Link) -> list[Command]:
         """The link has come up; that of a fetcher to a broker that serves Fetch up to ``broker_fetch``."""

@@ -21,7 +21,7 @@ from proxy.relay.commands import (
     Send,
     ThreadFinished,
 )
-from proxy.wire.addresses import Place
+from proxy.wire.addresses import AddressMap
 from tests.relay.driver import MemoryNeeded, RelayDriver
 from tests.relay.playbook import LONG_POLL, Asked, Part, Play, told
 
@@ -31,10 +31,12 @@ __all__ = ["SharedPlay", "SharedRelays"]
 class SharedRelays(RelayDriver):
     """The relays of several clients with their log caches; replies to clients are kept in ``replies``."""
 
-    def __init__(self, nodes: Mapping[str, int], place: Place, reading: FetchConfig) -> None:
+    def __init__(self, nodes: Mapping[str, int], map_address: AddressMap, reading: FetchConfig) -> None:
         """*nodes*: the broker that each client takes for the leader."""
         super().__init__(reading)
-        self.relays |= {name: ClientRelay(BrokerId(node), place, reading, self) for name, node in nodes.items()}
+        self.relays |= {
+            name: ClientRelay(BrokerId(node), map_address, reading, self) for name, node in nodes.items()
+        }
         self.client = next(iter(nodes))
         """The name of the client that sends the next request."""
         self.replies: dict[str, list[Reply]] = {name: [] for name in nodes}
@@ -100,7 +102,7 @@ class SharedPlay(Play):
         """The last upstream fetch of each log cache on each link, with its correlation id."""
         self.opens = True
         """Whether connections to brokers are opened at once."""
-        self.relay = SharedRelays(nodes, self.place, self._reading)
+        self.relay = SharedRelays(nodes, self.map_address, self._reading)
 
     def handle(self, event: Event | MemoryNeeded) -> list[Command]:
         """Handle one event, and open all connections to brokers that are wanted; return the other commands."""

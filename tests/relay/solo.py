@@ -7,7 +7,7 @@ from proxy.fetch.cache import LogCache
 from proxy.fetch.commands import CloseSession, EmitRecord
 from proxy.fetch.fetch_config import FetchConfig
 from proxy.relay.client import ClientRelay, Sasl
-from proxy.wire.addresses import Place
+from proxy.wire.addresses import AddressMap
 from tests.relay.driver import RelayDriver
 
 __all__ = ["Solo"]
@@ -16,9 +16,11 @@ __all__ = ["Solo"]
 class Solo(RelayDriver):
     """The relay of one client with its log caches."""
 
-    def __init__(self, node_id: BrokerId, place: Place, reading: FetchConfig, sasl: Sasl = Sasl.PASSES) -> None:
+    def __init__(
+        self, node_id: BrokerId, map_address: AddressMap, reading: FetchConfig, sasl: Sasl = Sasl.PASSES
+    ) -> None:
         super().__init__(reading)
-        self.relay = ClientRelay(node_id, place, reading, self, sasl)
+        self.relay = ClientRelay(node_id, map_address, reading, self, sasl)
         self.relays[""] = self.relay
 
     @property

@@ -158,7 +158,7 @@ def test_what_was_read_for_nobody_is_not_gone_on_with_as_somebody() -> None:
 
 def playing(kind: Sasl) -> Play:
     play = Play()
-    play.relay = Solo(BrokerId(1), play.place, play._reading, kind)
+    play.relay = Solo(BrokerId(1), play.map_address, play._reading, kind)
     return play
 
 

@@ -152,7 +152,7 @@ class Accidents(RuleBasedStateMachine, Generic[SessionT, RequestT, SeenT, Answer
 
     @property
     def wanted(self) -> dict[PartitionKey, FetchPartition]:
-        return self.ours.asks
+        return self.ours.requested
 
     @property
     def listed(self) -> dict[PartitionKey, FetchPartition]:
@@ -326,7 +326,7 @@ class Accidents(RuleBasedStateMachine, Generic[SessionT, RequestT, SeenT, Answer
             self.fetch([], True, "delivered")
 
         plan = self.ours.plan(keep=True)
-        assert (plan.asks, plan.forgotten) == ({}, ())
+        assert (plan.requested, plan.forgotten) == ({}, ())
         assert not plan.is_full
         self.deliver(plan, self.see(self.request(plan)))
         assert self.ours.session_id != NO_SESSION

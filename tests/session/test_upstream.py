@@ -50,11 +50,11 @@ def plan(
     keep: bool = True,
 ) -> FetchPlan:
     """Return the next fetch for *wanted*: *touched* partitions are updated first, other new ones after them."""
-    for key in (*touched, *(key for key in wanted if key not in session.asks)):
+    for key in (*touched, *(key for key in wanted if key not in session.requested)):
         session.put(key, wanted.get(key, at(0)))
         if key not in wanted:
             session.remove(key)
-    assert session.asks == wanted
+    assert session.requested == wanted
     return session.plan(keep=keep)
 
 
@@ -77,7 +77,7 @@ def established(*keys: PartitionKey, epoch: int = 1) -> UpstreamSession:
 
 
 def named(made: FetchPlan) -> tuple[int, int, list[PartitionKey], list[PartitionKey]]:
-    return made.session_id, made.epoch, list(made.asks), list(made.forgotten)
+    return made.session_id, made.epoch, list(made.requested), list(made.forgotten)
 
 
 # ----------------------------------------------------------------------------------------------- building
@@ -114,13 +114,13 @@ def test_a_partition_touched_but_the_same_is_left_out() -> None:
 def test_a_change_of_any_field_names_the_partition(changed: FetchPartition) -> None:
     made = plan(established(A, B), {A: at(0), B: changed}, B)
 
-    assert made.asks == {B: changed}
+    assert made.requested == {B: changed}
 
 
 def test_added_ones_are_named_before_moved_ones() -> None:
     made = plan(established(A, B), {**wanting(A, B, offset=5), **wanting(D, C)}, A, D, B, C)
 
-    assert list(made.asks) == [D, C, A, B]
+    assert list(made.requested) == [D, C, A, B]
 
 
 def test_a_partition_no_longer_wanted_is_forgotten() -> None:
@@ -470,10 +470,10 @@ def test_what_is_named_is_what_javas_handler_names(
         pair, added, altered, removed = java.build(wanted)
 
         assert (made.session_id, made.epoch) == pair
-        assert set(list(made.asks)[: len(added)]) == set(added)
-        assert set(list(made.asks)[len(added) :]) == set(altered)
+        assert set(list(made.requested)[: len(added)]) == set(added)
+        assert set(list(made.requested)[len(added) :]) == set(altered)
         assert set(made.forgotten) == set(removed)
-        assert made.asks == {key: wanted[key] for key in (*added, *altered)}
+        assert made.requested == {key: wanted[key] for key in (*added, *altered)}
 
         if fate == "lost":
             ours.discard_plan(made)

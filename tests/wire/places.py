@@ -14,12 +14,12 @@ from kio.static.primitive import i16, i32
 from proxy.wire.apis import CARRIES_ADDRESSES, is_accepted
 from tests.wire.entities import item_type, made
 
-__all__ = ["REAL_HOST", "answers", "array_of", "entity", "filled", "found", "moved", "nodes", "place"]
+__all__ = ["REAL_HOST", "answers", "array_of", "entity", "filled", "found", "map_address", "moved", "nodes"]
 
 REAL_HOST = "broker.internal"
 
 
-def place(node_id: int, host: str, port: int) -> tuple[str, int] | None:
+def map_address(node_id: int, host: str, port: int) -> tuple[str, int] | None:
     """Node 9 is one that no port is left for."""
     assert host == REAL_HOST
     assert port == 19000 + node_id
@@ -112,7 +112,7 @@ def array_of(hint: Any) -> tuple[bool, Any]:
 
 
 def moved(value: Any) -> Any:
-    """Return the same with every node moved by ``place``."""
+    """Return the same with every node moved by ``map_address``."""
     if isinstance(value, tuple):
         return tuple(map(moved, value))
     if not dataclasses.is_dataclass(value) or isinstance(value, type):

@@ -16,14 +16,14 @@ from proxy.wire import messages
 from proxy.wire.addresses import replace_addresses
 from proxy.wire.apis import ApiKey, is_accepted
 from tests.wire.entities import item_type, made
-from tests.wire.places import REAL_HOST, answers, entity, filled, found, moved, place
+from tests.wire.places import REAL_HOST, answers, entity, filled, found, map_address, moved
 
 REAL = REAL_HOST.encode()
 
 
 def through(key: int, version: int, body: Any) -> tuple[int, Any, bytes]:
     frame = memoryview(messages.response_frame(7, body))[4:]
-    pieces = b"".join(replace_addresses(key, version, frame, place))
+    pieces = b"".join(replace_addresses(key, version, frame, map_address))
     assert int.from_bytes(pieces[:4]) == len(pieces) - 4
     correlation_id, told = messages.read_response(type(body), pieces[4:])
     return correlation_id, told, pieces

@@ -18,7 +18,7 @@ from proxy.wire.primitives import write_tags
 from tests.fuzz import seeds
 from tests.wire import unknown_tags
 from tests.wire.entities import made
-from tests.wire.places import answers, entity, filled, found, moved, place
+from tests.wire.places import answers, entity, filled, found, map_address, moved
 from tests.wire.unknown_tags import TAGS, UNKNOWN_FIELD, UNKNOWN_TAG, with_unknown_tags
 
 
@@ -67,7 +67,7 @@ def test_addresses_are_rewritten_beside_unknown_tags(key: int, version: int) -> 
     body = filled(load_response_schema(key, version))
     frame = memoryview(unknown_tags.response_frame(7, body))[4:]
 
-    told = b"".join(replace_addresses(key, version, frame, place))
+    told = b"".join(replace_addresses(key, version, frame, map_address))
 
     assert int.from_bytes(told[:4]) == len(told) - 4
     assert messages.read_response(type(body), told[4:]) == (7, moved(body))
@@ -78,7 +78,7 @@ def test_metadata_keeps_its_unknown_tags_when_addresses_are_rewritten(version: i
     body = entity(ApiKey.METADATA, version, 1, 2)
     frame = memoryview(unknown_tags.response_frame(7, body))[4:]
 
-    told = b"".join(replace_addresses(ApiKey.METADATA, version, frame, place))
+    told = b"".join(replace_addresses(ApiKey.METADATA, version, frame, map_address))
 
     assert told.count(UNKNOWN_FIELD) == bytes(frame).count(UNKNOWN_FIELD) == 4
     assert [host for _, host, _ in found(messages.read_response(type(body), told[4:])[1])] == ["127.0.0.1"] * 2
@@ -164,7 +164,7 @@ def test_response_keeps_its_unknown_tags_when_endpoints_are_replaced(key: int, v
     body: Any = filled(load_response_schema(key, version))
     frame = memoryview(unknown_tags.response_frame(7, body))[4:]
 
-    told = b"".join(replace_addresses(key, version, frame, place))
+    told = b"".join(replace_addresses(key, version, frame, map_address))
 
     assert told.count(UNKNOWN_FIELD) == bytes(frame).count(UNKNOWN_FIELD) - len(body.node_endpoints)
 
@@ -178,4 +178,4 @@ def test_response_without_endpoints_passes_unchanged(key: int, version: int) -> 
     assert known in frame
     frame = frame.replace(known, newer)
 
-    assert b"".join(replace_addresses(key, version, memoryview(frame)[4:], place)) == frame
+    assert b"".join(replace_addresses(key, version, memoryview(frame)[4:], map_address)) == frame

@@ -44,9 +44,9 @@ class AcceptedClient:
 
     node_id: BrokerId
     """The broker that the client's requests go to."""
-    ready: BrokerConnection | None
+    ready: BrokerConnection | None = None
     """An open connection to that broker with no request in flight; None if the set-up opened none."""
-    admitted: AuthenticatedClient | None
+    admitted: AuthenticatedClient | None = None
     """The client's login with Sidefetch; None if Sidefetch does not authenticate clients."""
 
 
@@ -134,7 +134,7 @@ class ConnectionAcceptor:
         if node_id is None:
             node_id, ready = await self._connect_to_any()
         if self._users is None:
-            return AcceptedClient(node_id, ready, None)
+            return AcceptedClient(node_id, ready)
         versions_broker = _VersionsBroker(partial(self._connect, node_id), ready)
         try:
             limit = self._config.downstream.max_frame_bytes

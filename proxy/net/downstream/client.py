@@ -6,19 +6,18 @@ from functools import partial
 
 import trio
 
-from proxy.cluster.topology import BrokerId, Topology
+from proxy.cluster.topology import Topology
 from proxy.errors import ClientProtocolError, FrameTooLarge, LimitReached, MalformedFrame
 from proxy.events import ClientRecord, ExchangeRecord, Record
+from proxy.net.downstream.acceptor import AcceptedClient
 from proxy.net.downstream.client_login import ClientLogin
 from proxy.net.downstream.limits import ConnectionActivity, LimitLog
 from proxy.net.downstream.recorder import ConnectionRecorder
-from proxy.net.downstream.sasl_server import AuthenticatedClient
 from proxy.net.downstream.verifier import Verifier
 from proxy.net.io.sockets import FrameSocket, Outbox
 from proxy.net.observability.observers import ConnectionInfo
 from proxy.net.services import Services
 from proxy.net.upstream.access import Access
-from proxy.net.upstream.brokers import BrokerConnection
 from proxy.net.upstream.connections import ConnectOptions, UpstreamConnections
 from proxy.net.upstream.coordinator import CoordinatorClient
 from proxy.net.upstream.log_caches import ClientCaches
@@ -45,7 +44,7 @@ from proxy.relay.commands import (
     Tick,
     Worker,
 )
-from proxy.wire.addresses import Place
+from proxy.wire.addresses import AddressMap
 from proxy.wire.frames import Piece
 
 __all__ = ["ClientConnection"]
@@ -60,23 +59,14 @@ class ClientConnection:
     """
 
     def __init__(
-        self,
-        client: FrameSocket,
-        node_id: BrokerId,
-        place: Place,
-        services: Services,
-        ready: BrokerConnection | None = None,
-        admitted: AuthenticatedClient | None = None,
+        self, client: FrameSocket, accepted: AcceptedClient, map_address: AddressMap, services: Services
     ) -> None:
         """Create the service of *client*, whose TLS handshake and login are complete.
 
-        Args:
-            node_id:  the broker that the client's requests go to.
-            place:    maps brokers to the addresses that the client gets in responses.
-            ready:    an open connection to that broker with no request in flight, which is taken over; None if
-                there is none.
-            admitted: the client's login with Sidefetch; None if Sidefetch does not authenticate clients.
+        Args: accepted:    the broker for the client's requests; an open connection to it is taken over.
+              map_address: maps brokers to the addresses that the client gets in responses.
         """
+        node_id, admitted = accepted.node_id, accepted.admitted
         self._client = client
         self._node_id = node_id
         self._services = services
@@ -84,9 +74,10 @@ class ClientConnection:
         self._early_frames = [] if admitted is None else admitted.early
         self._limit_log = LimitLog(services.counts, services.log)
         self._error: Exception | None = None
-        address_of, log, access = services.topology.address_of, services.log, services.access
-        self._verifier = Verifier(node_id, services.verify_rate, address_of, services.counts, log, access)
-        self._coordinator = CoordinatorClient(node_id, address_of, services.connect_timeout_s, log, access)
+        self._verifier = Verifier(node_id, services)
+        self._coordinator = CoordinatorClient(
+            node_id, services.topology.address_of, services.connect_timeout_s, services.log, services.access
+        )
         self._login = ClientLogin(client.peer, services, self._use_access)
         self._info = ConnectionInfo(node_id, client.peer, services.topology.topology)
         self._recorder = ConnectionRecorder(self._info, services, lambda: self._login.topology.topology)
@@ -94,17 +85,17 @@ class ClientConnection:
         options = _connect_options(services)
         self._links = UpstreamConnections(
             options,
-            access,
+            services.access,
             handle=self._handle,
             add_memory_wait=self.add_memory_wait,
             observe=self.observe,
             node_id=node_id,
-            ready=ready,
+            ready=accepted.ready,
             wait_until_drained=self._outbox.wait_until_empty,
         )
         self._caches = ClientCaches(services.caches, self, options)
         self._relay = ClientRelay(
-            node_id, place, services.fetch_config.of(principal), self._caches, services.sasl, services.limits
+            node_id, map_address, services.fetch_config.of(principal), self._caches, services.sasl, services.limits
         )
         self._may_read = trio.Event()
         self._events: deque[Event] = deque()

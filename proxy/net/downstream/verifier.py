@@ -1,18 +1,15 @@
 """The comparison of some responses to clients with the broker's response to a direct fetch (``--verify``)."""
 
 import random
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import trio
 
 from proxy.cluster.topology import BrokerId, Topology
-from proxy.config import Address
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ProxyError
 from proxy.fetch.verify import Compared, Sample, compare, direct_fetch, samples
-from proxy.net.io.logs import Log
-from proxy.net.upstream.access import OPEN, Access
+from proxy.net.services import Services
 from proxy.net.upstream.brokers import dial
 from proxy.wire.fetch import FETCH, MAX_VERSION, FetchRequest, FetchResponse, read_response
 
@@ -36,28 +33,14 @@ class Verifier:
     broker cannot be reached, counts as one in ``verify_failed``.
     """
 
-    def __init__(
-        self,
-        node_id: BrokerId,
-        rate: float,
-        address_of: Callable[[BrokerId], Address],
-        counts: Counter[str],
-        log: Log,
-        access: Access = OPEN,
-    ) -> None:
-        """Create the verifier of a client of broker *node_id*.
-
-        Args:
-            rate:       the share of responses to verify, 0 to 1.
-            address_of: returns a broker's address. Raises: BrokerUnavailable: it is unknown.
-            counts:     gets the counts of partitions.
-        """
+    def __init__(self, node_id: BrokerId, services: Services) -> None:
+        """Create the verifier of a client of broker *node_id*; counts go to ``services.counts``."""
         self._node_id = node_id
-        self._rate = rate
-        self._address_of = address_of
-        self._counts = counts
-        self._log = log
-        self.access = access
+        self._rate = services.verify_rate
+        self._address_of = services.topology.address_of
+        self._counts = services.counts
+        self._log = services.log
+        self.access = services.access
         self._is_busy = False
 
     def is_due(self) -> bool:

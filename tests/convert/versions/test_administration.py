@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from proxy.convert.versions.table import UPGRADES
-from tests.convert.versions.lifting import Played, answer, asked, play, request
 from tests.convert.versions.old import admin, encoded, group
+from tests.convert.versions.upgrading import Played, answer, asked, play, request
 
 LITERAL = 3
 NEW_YEAR = datetime.datetime(2018, 1, 1, tzinfo=datetime.UTC)

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.convert.versions import lifting
-from tests.convert.versions.lifting import play
 from tests.convert.versions.old import encoded, offset
+from tests.convert.versions.upgrading import play
 
 LATEST, EARLIEST = -1, -2
 LOG = {LATEST: 100, EARLIEST: 20, 5_000: 60}

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from proxy.convert.versions.upgrade import AskBroker, AskCoordinator
-from tests.convert.versions.lifting import asked, play
 from tests.convert.versions.old import commit, encoded
+from tests.convert.versions.upgrading import asked, play
 
 NOT_COORDINATOR, LOADING, NOT_AVAILABLE = 16, 14, 15
 COMMIT_V0 = encoded(commit.OffsetCommitRequest_v0, "g", [("t", [(0, 10, "m"), (1, 11, "")])])

@@ -9,8 +9,8 @@ from kio.schema.errors import ErrorCode
 from proxy.convert.versions import produce as module
 from proxy.convert.versions.upgrade import AskBroker, Compute
 from proxy.errors import BadRecords, ClientProtocolError, MalformedFrame
-from tests.convert.versions.lifting import asked, play
 from tests.convert.versions.old import encoded, produce
+from tests.convert.versions.upgrading import asked, play
 
 APPENDED = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 BAD_CRC = b"!2"

@@ -156,12 +156,12 @@ class ModelClient:
             PartitionKey(self._ids[name[0]] if self.by_id else name[0], name[1]): ask for name, ask in asks.items()
         }
         self._asked = keyed
-        for key in list(self._session.asks):
+        for key in list(self._session.requested):
             self._session.remove(key)
         for key, ask in keyed.items():
             self._session.put(key, ask)
         self._plan = plan = self._session.plan(keep=self.has_session)
-        return write_request(header, options, plan.session_id, plan.epoch, plan.asks, plan.forgotten)
+        return write_request(header, options, plan.session_id, plan.epoch, plan.requested, plan.forgotten)
 
     def _bounds(self, logs: Mapping[Name, Log]) -> dict[Name, tuple[int, int]]:
         return {name: (log.generation, log.bound(self.isolation)) for name, log in logs.items()}

@@ -106,10 +106,10 @@ def build_relay(racks: Racks, *, reads_ahead: bool) -> tuple[Solo, Limits]:
         checks_liveness=True,
         records_exchanges=True,
     )
-    return Solo(BrokerId(LEADER), _place, reading), Limits(10.0, 5.0)
+    return Solo(BrokerId(LEADER), _map_address, reading), Limits(10.0, 5.0)
 
 
-def _place(node_id: int, host: str, port: int) -> tuple[str, int] | None:  # noqa: ARG001
+def _map_address(node_id: int, host: str, port: int) -> tuple[str, int] | None:  # noqa: ARG001
     return "127.0.0.1", 9093 + node_id
 
 
