@@ -287,7 +287,7 @@ class TruncationRecord:
 
 @attrs.frozen
 class StalledFetchRecord:
-    """A client fetch that was not answered by the end of its max wait plus the ask timeout (``ask-timeout``).
+    """A client fetch that was not answered by the end of its max wait plus ``response-timeout``.
 
     The client got a retriable error.
     """

@@ -106,7 +106,7 @@ async def _first_answer(
         try:
             with _time_limit(timeout_s):
                 async with dial(address, client_id=_CLIENT_ID, connect_timeout_s=timeout_s) as connection:
-                    return address, await connection.ask(request)
+                    return address, await connection.send_request(request)
         except (ProxyError, OSError) as error:
             failures.append(f"{address}: {_message_without(error, address)}")
     return failures
@@ -149,7 +149,9 @@ async def _selector_class(connection: ProbeConnection, node: int) -> str | None:
         resource_type=_A_BROKER, resource_name=str(node), configuration_keys=(_SELECTOR_CLASS,)
     )
     try:
-        answer: DescribeConfigsResponse = await connection.ask(DescribeConfigsRequest(resources=(resource,)))
+        answer: DescribeConfigsResponse = await connection.send_request(
+            DescribeConfigsRequest(resources=(resource,))
+        )
     except ProxyError:
         return None
     configs = [config for result in answer.results for config in result.configs if config.name == _SELECTOR_CLASS]

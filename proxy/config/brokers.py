@@ -74,10 +74,10 @@ class UpstreamConfig:
             "Default: a client that polls twice a second then causes a twentieth of its fetches at the broker.",
         ),
     )
-    ask_timeout_s: float = attrs.field(
+    response_timeout_s: float = attrs.field(
         default=5.0,
         metadata=_option(
-            "ask-timeout",
+            "response-timeout",
             seconds(0.1, 300),
             "Longest time from a fetch of Sidefetch to the beginning of the broker's response, or 2 s beyond the"
             " fetch's wait for new records if that is later. Then Sidefetch closes the connection and fetches"

@@ -115,7 +115,7 @@ async def _ask(config: Config, request: MetadataRequest) -> MetadataResponse:
         try:
             with trio.fail_after(timeout_s):
                 async with dial(address, client_id=_CLIENT_ID, access=access) as connection:
-                    response: MetadataResponse = await connection.ask(request)
+                    response: MetadataResponse = await connection.send_request(request)
                     return response
         except (ProxyError, OSError) as wrong:
             problems.append(str(wrong))

@@ -166,7 +166,7 @@ class LogCache:
     def open(self, fetcher: Fetcher, now_s: float) -> None:
         """Command the connection of a fetcher, unless it is open or being opened."""
         if not (fetcher.is_open or fetcher.is_opening):
-            fetcher.opening(now_s + self._config.ask_timeout_s if fetcher.is_follower else None)
+            fetcher.opening(now_s + self._config.response_timeout_s if fetcher.is_follower else None)
             self._note_late(fetcher)
             self._commands.append(OpenFetcher(fetcher.id, self.key.client_id))
 
@@ -493,7 +493,7 @@ class LogCache:
             self._place(log, now_s)
         self._queue = self._queue or {}
         for fetcher in self._all_fetchers.values():
-            self._ask(fetcher, now_s)
+            self._send_request(fetcher, now_s)
         if self.offsets.is_large(len(self._index)):
             self.offsets.prune(self._index.partitions)
 
@@ -695,7 +695,7 @@ class LogCache:
 
     # ------------------------------------------------------------------------------------------- requests
 
-    def _ask(self, fetcher: Fetcher, now_s: float) -> None:
+    def _send_request(self, fetcher: Fetcher, now_s: float) -> None:
         if fetcher.is_in_flight:
             return
         if not fetcher.logs:
@@ -740,7 +740,7 @@ class LogCache:
 
     def _wait_of(self, fetcher: Fetcher, now_s: float) -> FetchWait | None:
         """Return the wait parameters of the next request; None if it must be sent later."""
-        config, timeout_s = self._config, self._config.ask_timeout_s
+        config, timeout_s = self._config, self._config.response_timeout_s
         if fetcher.id.kind is FetcherKind.CATCH_UP:
             return FetchWait(0.0, timeout_s=timeout_s)
         readers = fetcher.waiting
@@ -784,7 +784,7 @@ class LogCache:
             return None
         share = ceil((min(reader.min_bytes, self._config.fetch_buffer_bytes) - reader.ready_bytes) / reader.sources)
         wait_s = 0.0 if reader.is_due(now_s) else shortest_s
-        return FetchWait(wait_s, max(share, 1), self._config.ask_timeout_s)
+        return FetchWait(wait_s, max(share, 1), self._config.response_timeout_s)
 
     def _pace(self, fetcher: Fetcher, record_bytes: int, now_s: float) -> None:
         """Delay the next request after a small response, if it has 1,000 partitions or more.
@@ -800,7 +800,7 @@ class LogCache:
         if not fetcher.is_open or now_s - fetcher.sent_s <= _UNUSED_S:
             return
         if fetcher.has_session:
-            wait = FetchWait(0.0, 0, self._config.ask_timeout_s)
+            wait = FetchWait(0.0, 0, self._config.response_timeout_s)
             self._commands.append(fetcher.request(None, FetchOptions(0, 0), wait, self.number, now_s))
             self._note_late(fetcher)
         elif fetcher.id.kind is not FetcherKind.LONG_POLL or fetcher.is_follower or fetcher.id.source.is_rackless:

@@ -23,7 +23,7 @@ class FetchConfig:
     """The longest wait of an upstream fetch at the broker if there are no records; 0 for the client's max wait."""
     fetch_buffer_bytes: int
     """The max bytes of an upstream fetch; a single batch may be larger (KIP-74)."""
-    ask_timeout_s: float
+    response_timeout_s: float
     """The time that a broker may take to answer, beyond the max wait of the request."""
     policy: Policy = DEFAULT_POLICY
     """The settings of record conversion for old clients."""

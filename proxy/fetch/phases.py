@@ -5,7 +5,7 @@ import attrs
 from proxy.fetch.converting import Job
 from proxy.wire.frames import Pieces
 
-__all__ = ["Asking", "Connecting", "Converting", "Delayed", "Pausing", "Phase", "Resolving"]
+__all__ = ["Collecting", "Connecting", "Converting", "Delayed", "Pausing", "Phase", "Resolving"]
 
 
 @attrs.frozen
@@ -29,7 +29,7 @@ class Resolving:
 
 
 @attrs.frozen
-class Asking:
+class Collecting:
     """The phase in which the fetch waits for logs.
 
     It ends when two conditions hold: there are enough records, an error, or the max wait is over; and brokers have
@@ -73,4 +73,4 @@ class Delayed:
     """The encoded response."""
 
 
-Phase = Connecting | Resolving | Asking | Pausing | Converting | Delayed
+Phase = Connecting | Resolving | Collecting | Pausing | Converting | Delayed

@@ -3,7 +3,7 @@
 The client takes the broker that it is connected to for the leader of its partitions. Each partition is read from
 the log of its *source*: that leader, or a closer replica (see ``cluster.routing``). The phases of a client fetch::
 
-    Connecting --> Resolving --> Asking (Pausing) --> Converting --> Delayed --> (answered)
+    Connecting --> Resolving --> Collecting (Pausing) --> Converting --> Delayed --> (answered)
         |              |           | ^ ^                   |
         |              |           | | +-------------------+ the records contain nothing that the client can see
         |              |           | +--+ refused or lost: asked again, a few times
@@ -25,7 +25,7 @@ from proxy.fetch.exchange import Exchange, FetchParams, check_request
 from proxy.fetch.fetch_config import FetchConfig
 from proxy.fetch.fetch_recorder import FetchRecorder
 from proxy.fetch.fetcher import Fetcher, FetchResult
-from proxy.fetch.phases import Asking, Connecting, Converting, Delayed, Pausing, Phase, Resolving
+from proxy.fetch.phases import Collecting, Connecting, Converting, Delayed, Pausing, Phase, Resolving
 from proxy.fetch.positions import Deliverable, Positions
 from proxy.fetch.shared_log import KEPT_S, SharedLog
 from proxy.fetch_rules import NO_RULES, FetchRules
@@ -200,7 +200,7 @@ class Reader:
         match self._phase:
             case Resolving(until_s) | Pausing(until_s) | Delayed(until_s):
                 times.append(until_s)
-            case Asking():
+            case Collecting():
                 times += (exchange.deadline_s, self._stale_s)
                 if at.is_due(self._now_s):
                     times += at.parked_times_s()
@@ -236,15 +236,15 @@ class Reader:
 
     def unserved(self) -> list[PartitionKey]:
         """Return the partitions of the open client fetch that no event will answer: a bug if there are any (L1)."""
-        if self._exchange is None or self._at is None or not isinstance(self._phase, Asking):
+        if self._exchange is None or self._at is None or not isinstance(self._phase, Collecting):
             return []
         return self._at.unserved(self._delivery.answered(self._exchange), self._now_s)
 
     @property
     def _stalled_s(self) -> float:
-        """The time at which the watchdog answers the open client fetch: its wait and the ask timeout are over."""
+        """The time at which the open client fetch gets an error: its wait and the response timeout are over."""
         exchange, at = self._exchange, self._at
-        if exchange is None or at is None or not isinstance(self._phase, Connecting | Asking):
+        if exchange is None or at is None or not isinstance(self._phase, Connecting | Collecting):
             return float("inf")
         if any(fetcher.is_answering for fetcher in at.fetchers):
             return float("inf")
@@ -252,7 +252,7 @@ class Reader:
         followers = (each for each in at.fetchers if each.is_follower and not each.is_parked)
         left_s = (each.late_s for each in followers if each.late_s is not None)
         since_s = max(exchange.deadline_s, exchange.watchdog_s, *muted_s, *left_s)
-        return since_s + self._config.ask_timeout_s
+        return since_s + self._config.response_timeout_s
 
     # ------------------------------------------------------------------------------------------- events of logs
 
@@ -272,7 +272,7 @@ class Reader:
 
         *reply*: the partition's part of *result*.
         """
-        if self._exchange is None or not isinstance(self._phase, Asking):
+        if self._exchange is None or not isinstance(self._phase, Collecting):
             return
         assert self._at is not None
         exchange = self._exchange
@@ -293,7 +293,7 @@ class Reader:
         The pause lasts until the end of the throttling. The answer is empty, with the throttle time.
         """
         exchange, at = self._exchange, self._at
-        if exchange is None or at is None or not isinstance(self._phase, Asking):
+        if exchange is None or at is None or not isinstance(self._phase, Collecting):
             return
         until_s = at.cache.throttled_until_s
         at.stop()
@@ -312,7 +312,7 @@ class Reader:
         See ``Exchange.refusal``. No effect unless the fetch waits for logs.
         """
         exchange, at = self._exchange, self._at
-        if exchange is not None and at is not None and isinstance(self._phase, Asking):
+        if exchange is not None and at is not None and isinstance(self._phase, Collecting):
             at.stop()
             self._phase = Delayed(now_s, self._throttled(exchange, now_s).refusal(error))
 
@@ -323,7 +323,7 @@ class Reader:
         partition.
         """
         exchange, at = self._exchange, self._at
-        if exchange is None or at is None or not isinstance(self._phase, Connecting | Asking):
+        if exchange is None or at is None or not isinstance(self._phase, Connecting | Collecting):
             return
         exchange.attempts += 1
         if gives_up or exchange.attempts >= _ATTEMPTS:
@@ -350,7 +350,7 @@ class Reader:
                 return "throttle" if exchange.throttle_ms else "broker"
             case Converting():
                 return "convert"
-            case Asking() if self._at is not None and all(each.is_parked for each in self._at.fetchers):
+            case Collecting() if self._at is not None and all(each.is_parked for each in self._at.fetchers):
                 return "poll"
             case _:
                 return "broker"
@@ -371,7 +371,7 @@ class Reader:
             case Connecting() if at.cache.leader(self.node_id).version:
                 yield from self._begin(exchange, now_s)
             case Resolving(until_s) | Pausing(until_s) if now_s >= until_s:
-                self._ask(exchange, at, now_s)
+                self._collect(exchange, at, now_s)
             case _:
                 pass
         if self._topology_needed:
@@ -427,7 +427,7 @@ class Reader:
             self._phase = Resolving(now_s + _RESOLVE_S)
             yield RefreshMetadata(frozenset(self._delivery.state.unknown))
         else:
-            self._ask(exchange, at, now_s)
+            self._collect(exchange, at, now_s)
 
     def _update(self, exchange: Exchange, at: Positions, now_s: float) -> None:
         """Bring the client's partitions up to its fetch and to the topology."""
@@ -453,14 +453,14 @@ class Reader:
             return
         self._update(exchange, at, now_s)
         if not any(self._topology.topic(topic) is None for topic in self._delivery.state.unknown):
-            self._ask(exchange, at, now_s)
+            self._collect(exchange, at, now_s)
         yield from ()
 
-    def _ask(self, exchange: Exchange, at: Positions, now_s: float) -> None:
+    def _collect(self, exchange: Exchange, at: Positions, now_s: float) -> None:
         """Begin to wait for the logs of all partitions, with an empty response."""
         if not isinstance(self._phase, Connecting):
             exchange.watchdog_s = now_s
-        self._phase = Asking()
+        self._phase = Collecting()
         self._delivery.begin(exchange)
         if at.is_probe:
             at.reread_ready()
@@ -480,7 +480,7 @@ class Reader:
     def _need_topology(self, exchange: Exchange, at: Positions, now_s: float) -> Iterator[ReaderCommand]:
         """Wait for new metadata and ask again: a broker refused a topic id or an epoch that Sidefetch added."""
         self._topology_needed = False
-        if exchange.refreshes >= _REFRESHES or not isinstance(self._phase, Asking):
+        if exchange.refreshes >= _REFRESHES or not isinstance(self._phase, Collecting):
             return
         exchange.refreshes += 1
         at.stop()
@@ -490,7 +490,7 @@ class Reader:
 
     def _settle(self, exchange: Exchange, at: Positions, now_s: float) -> Iterator[ReaderCommand]:
         """Answer the client fetch if it is due and each partition is ready, failed, confirmed or parked."""
-        if not isinstance(self._phase, Asking):
+        if not isinstance(self._phase, Collecting):
             return
         deliverable = self._deliverable(exchange, at)
         if at.loose:
@@ -563,7 +563,7 @@ class Reader:
             yield from self._answer(exchange, at, now_s)
         else:
             # All records were markers of transactions and the like: read on behind them.
-            self._phase = Asking()
+            self._phase = Collecting()
             exchange.watchdog_s = now_s
             self._find(exchange, at, now_s)
             if not at.ready:

@@ -130,7 +130,7 @@ def _fetch_config(
     return FetchConfig(
         upstream.upstream_max_wait_s,
         upstream.fetch_buffer_bytes,
-        upstream.ask_timeout_s,
+        upstream.response_timeout_s,
         _conversion_policy(config.conversion),
         rack or "",
         Selector(config.routing.replica_selector),

@@ -7,7 +7,7 @@ sees.
 
     client --> frames --+--> all but fetches, unchanged or upgraded: PassThrough, on one connection ---> broker
                         |        |
-                        |        +--> requests for a group coordinator: AskGroupCoordinator ---> that broker
+                        |        +--> requests for a group coordinator: SendToGroupCoordinator ---> that broker
                         |
                         +--> fetches, one after another: fetch.Reader, from the logs of a LogCache
     responses leave through ``Pipeline``, in the order of their requests.

@@ -17,7 +17,6 @@ from proxy.wire.frames import Pieces
 
 __all__ = [
     "PASS",
-    "AskGroupCoordinator",
     "ClientFrame",
     "CloseLink",
     "Command",
@@ -39,6 +38,7 @@ __all__ = [
     "Reply",
     "RunInThread",
     "Send",
+    "SendToGroupCoordinator",
     "ThreadFinished",
     "Tick",
     "Worker",
@@ -138,7 +138,7 @@ class Draining:
 
 @attrs.frozen
 class GroupCoordinatorResult:
-    """The reply to ``AskGroupCoordinator``: the group coordinator's response, or None if there is none."""
+    """The reply to ``SendToGroupCoordinator``: the group coordinator's response, or None if there is none."""
 
     frame: memoryview | None
     """The response without its size prefix; None if no coordinator was found, or it did not respond."""
@@ -226,7 +226,7 @@ class Reply:
 
 
 @attrs.frozen
-class AskGroupCoordinator:
+class SendToGroupCoordinator:
     """A command to send a request to the coordinator of consumer group *group*, whichever broker that is.
 
     The event ``GroupCoordinatorResult`` must follow; the relay returns no second command of this kind before.
@@ -235,7 +235,7 @@ class AskGroupCoordinator:
     group: str
     pieces: Sequence[bytes | memoryview]
     """The request frame with its size prefix, in buffers."""
-    afresh: bool
+    is_retry: bool
     """Whether to look up the coordinator again, after a pause: the known one has moved or is still loading."""
 
 
@@ -261,7 +261,7 @@ Command = (
     | Delivered
     | RefreshMetadata
     | EmitRecord
-    | AskGroupCoordinator
+    | SendToGroupCoordinator
     | RunInThread
     | PrincipalChanged
 )

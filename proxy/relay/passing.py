@@ -10,16 +10,16 @@ from kio.schema.api_versions.v0.request import ApiVersionsRequest
 from kio.schema.errors import ErrorCode
 
 from proxy.convert.versions.table import TARGETS, UPGRADES, serves
-from proxy.convert.versions.upgrade import AskBroker, AskCoordinator, Compute, Pieces, Upgrade
+from proxy.convert.versions.upgrade import Compute, Pieces, SendToBroker, SendToCoordinator, Upgrade
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError, MalformedFrame
 from proxy.relay.commands import (
     PASS,
-    AskGroupCoordinator,
     Command,
     OpenLink,
     PrincipalChanged,
     RunInThread,
     Send,
+    SendToGroupCoordinator,
     Worker,
 )
 from proxy.relay.identity import ClientIdentity
@@ -260,16 +260,16 @@ class PassThrough:
             assert self._blocked_by is None or self._blocked_by is upgraded, "it goes on behind its last request"
             self._blocked_by = upgraded
             match step:
-                case AskBroker(body, is_answered, is_last):
+                case SendToBroker(body, is_answered, is_last):
                     if is_last:
                         self._blocked_by = None
                     yield from self._send(upgraded.make_frame(body), upgraded if is_answered else None)
                     if is_answered:
                         return
                     result = None
-                case AskCoordinator(group, body, afresh):
+                case SendToCoordinator(group, body, is_retry):
                     self._awaits_coordinator = True
-                    yield AskGroupCoordinator(group, upgraded.make_frame(body), afresh)
+                    yield SendToGroupCoordinator(group, upgraded.make_frame(body), is_retry)
                     return
                 case Compute(run, size_bytes) if size_bytes <= QUICK_BYTES:
                     result = run()

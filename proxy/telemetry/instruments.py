@@ -370,7 +370,7 @@ INSTRUMENTS: Final = (
     ),
     Instrument(
         "sidefetch.client.fetch.stalled", "counter", "{fetch}",
-        "Client fetches that outlived their wait by ask-timeout, and were answered with a retriable"
+        "Client fetches that outlived their wait by response-timeout, and were answered with a retriable"
         " error.",
         (), _one(lambda f: f.state.stalled),
     ),

@@ -86,7 +86,7 @@ class _Conversation:
             for number in range(partitions)
         }
         self.sessions = ClientSessions(1, partial(next, count(1)))
-        self._reading = FetchConfig(1e6, fetch_buffer_bytes=8 << 20, ask_timeout_s=5, sessions=self.sessions)
+        self._reading = FetchConfig(1e6, fetch_buffer_bytes=8 << 20, response_timeout_s=5, sessions=self.sessions)
         self._topology = _topology(self.asks)
         self._relay = ClientRelay(BrokerId(1), lambda *_: None, self._reading, self)
         self._correlation_ids = count(1)

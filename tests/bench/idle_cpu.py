@@ -42,7 +42,7 @@ _MAX_WAIT_MS: Final = 10
 _CPU: Final = Figure("CPU", "us a fetch")
 _BYTES: Final = Figure("bytes at the broker", "B a fetch")
 _SESSION_S: Final = 120.0
-_OPTIONS: Final = ("--ask-timeout", "30")
+_OPTIONS: Final = ("--response-timeout", "30")
 """The embedded cluster takes its time to answer about so many for the first time."""
 
 

@@ -25,7 +25,7 @@ class Owner:
 
 
 def cache_of(*, is_exclusive: bool = False, upstream_max_wait_s: float = 10.0) -> LogCache:
-    reading = FetchConfig(upstream_max_wait_s, fetch_buffer_bytes=8 << 20, ask_timeout_s=5)
+    reading = FetchConfig(upstream_max_wait_s, fetch_buffer_bytes=8 << 20, response_timeout_s=5)
     return LogCache(CacheKey("owner", "client", 0, "", False, is_exclusive, None), reading, 0.0)
 
 

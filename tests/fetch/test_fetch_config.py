@@ -23,6 +23,8 @@ Mode = Literal["off", "client-id", "principal"]
 def test_excepted_fetch_is_answered_as_with_share_reads_off(
     mode: Mode, is_excepted: bool, owner: object, client_id: str
 ) -> None:
-    reading = FetchConfig(10, fetch_buffer_bytes=8 << 20, ask_timeout_s=5, shares_reads=mode, principal="alice")
+    reading = FetchConfig(
+        10, fetch_buffer_bytes=8 << 20, response_timeout_s=5, shares_reads=mode, principal="alice"
+    )
 
     assert reading.sharing("reader", "client", is_excepted=is_excepted) == (owner, client_id)

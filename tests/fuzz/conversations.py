@@ -9,14 +9,13 @@ from kio.schema.errors import ErrorCode
 
 from proxy.cluster.topology import BrokerId
 from proxy.convert.versions.table import UPGRADES
-from proxy.convert.versions.upgrade import AskBroker, AskCoordinator, Compute
+from proxy.convert.versions.upgrade import Compute, SendToBroker, SendToCoordinator
 from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError, MalformedFrame
 from proxy.fetch.client_sessions import ClientSessions
 from proxy.fetch.fetch_config import FetchConfig
 from proxy.fetch_rules import FetchRules
 from proxy.relay.commands import (
     PASS,
-    AskGroupCoordinator,
     ClientFrame,
     CloseLink,
     Delivered,
@@ -34,6 +33,7 @@ from proxy.relay.commands import (
     Reply,
     RunInThread,
     Send,
+    SendToGroupCoordinator,
     ThreadFinished,
     Tick,
 )
@@ -84,7 +84,7 @@ class _World:
         reading = FetchConfig(
             0 if how & 1 else 10,
             fetch_buffer_bytes=1 << 20,
-            ask_timeout_s=5,
+            response_timeout_s=5,
             sessions=self._sessions,
             reads_ahead=bool(how & 16),
             checks_liveness=True,
@@ -165,7 +165,7 @@ class _World:
                         pending.append(MetadataUpdated(self._known))
                     case RunInThread(worker, run):
                         pending.append(ThreadFinished(worker, run()))
-                    case AskGroupCoordinator(_, pieces, _):
+                    case SendToGroupCoordinator(_, pieces, _):
                         self._errand = b"".join(pieces)[8:12]
                     case Delivered():
                         pass
@@ -257,12 +257,12 @@ def _feed_lifts(data: bytes) -> object:
         match step:
             case Compute(run, _):
                 came_back = run()
-            case AskBroker(body, is_answered, _):
+            case SendToBroker(body, is_answered, _):
                 assert sum(map(len, body)) <= 4 * len(data) + 64
                 came_back = memoryview(answers.popleft()) if is_answered and answers else None
                 if is_answered and came_back is None:
                     return f"{lift.api} {lift.version} {kinds[:9]} waits"
-            case AskCoordinator():
+            case SendToCoordinator():
                 came_back = memoryview(answers.popleft()) if answers else None
         if came_back is not None and isinstance(came_back, memoryview):
             lift.throttle_ms(came_back)

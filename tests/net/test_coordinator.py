@@ -158,7 +158,7 @@ async def test_the_connection_is_closed_with_the_clients() -> None:
         address_of = it.proxy.topology.address_of
         errands = CoordinatorClient(BrokerId(1), address_of, 2, it.proxy.log)
         frame = encode_request(OFFSET_FETCH, 1, 1, "old", {"group_id": group, "topics": []})
-        assert await errands.send_request(group, [frame], afresh=False) is not None
+        assert await errands.send_request(group, [frame], is_retry=False) is not None
         assert errands._connection is not None
         frames = errands._connection.frames
         errands.close()
@@ -172,7 +172,7 @@ async def test_the_answer_is_the_coordinators_own() -> None:
         errands = CoordinatorClient(BrokerId(1), it.proxy.topology.address_of, 2, it.proxy.log)
         topics = [{"name": "t", "partition_indexes": [0]}]
         frame = encode_request(OFFSET_FETCH, 1, 7, "old", {"group_id": group, "topics": topics})
-        direct, through = [], await errands.send_request(group, [frame], afresh=False)
+        direct, through = [], await errands.send_request(group, [frame], is_retry=False)
         host, port = it.cluster.state.addresses[3]
         async with connect(f"{host}:{port}") as connection:
             await connection.send_frame(frame)

@@ -38,7 +38,7 @@ class Process:
 
     def __init__(self) -> None:
         self.log = Log(LogConfig().format, "debug", io.StringIO())
-        self.caches = LogCaches(FetchConfig(10.0, fetch_buffer_bytes=8 << 20, ask_timeout_s=5), self.log)
+        self.caches = LogCaches(FetchConfig(10.0, fetch_buffer_bytes=8 << 20, response_timeout_s=5), self.log)
         budget = Budget(1 << 20, self.log)
         self._options = ConnectOptions(lambda _: pytest.fail("opened"), 5, 5, budget, self.log, lambda: None)
 

@@ -13,7 +13,7 @@ from proxy.demo.client import KafkaConnection
 from proxy.demo.cluster import embedded_cluster
 from tests.net.proxied import Proxied, ask, configured, running
 
-ASK_TIMEOUT_S = 0.4
+RESPONSE_TIMEOUT_S = 0.4
 RECORD_BYTES = 300_000
 FETCH, LIST_OFFSETS = 1, 2
 RETRIABLE = {3, 5, 6, 7, 9}
@@ -39,7 +39,7 @@ async def drip(stream: trio.SocketStream, frame: bytes) -> None:
     size = len(frame) // pieces + 1
     for at in range(0, len(frame), size):
         await stream.send_all(frame[at : at + size])
-        await trio.sleep(3 * ASK_TIMEOUT_S / pieces)
+        await trio.sleep(3 * RESPONSE_TIMEOUT_S / pieces)
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ async def client_of_a_cluster() -> AsyncIterator[tuple[Proxied, KafkaConnection]
         cluster.create_topic("t", 1, assignment=[[1, 2, 3]])
         cluster.append("t", 0, [bytes(RECORD_BYTES)])
         config = configured(cluster.bootstrap)
-        config = attrs.evolve(config, upstream=attrs.evolve(config.upstream, ask_timeout_s=ASK_TIMEOUT_S))
+        config = attrs.evolve(config, upstream=attrs.evolve(config.upstream, response_timeout_s=RESPONSE_TIMEOUT_S))
         async with running(cluster, config) as it, it.client(1) as client:
             yield it, client
 
@@ -84,7 +84,7 @@ async def test_client_is_hung_up_on_when_its_broker_stops_in_a_passed_response(
     sends[LIST_OFFSETS] = how
     async with client_of_a_cluster() as (it, client):
         await client.send("list_offsets", 5, latest_offset())
-        with trio.fail_after(5 * ASK_TIMEOUT_S):
+        with trio.fail_after(5 * RESPONSE_TIMEOUT_S):
             assert await client.receive_frame() is None
 
     assert "node=1" in it.told("response-stalled")[0]
@@ -103,7 +103,7 @@ async def test_fetch_is_retriable_when_its_broker_stops_in_the_response(sends: d
     sends[FETCH] = how
     async with client_of_a_cluster() as (_, client):
         await client.send("fetch", 11, ask({0: 0}))
-        with trio.fail_after(4 + 5 * ASK_TIMEOUT_S):
+        with trio.fail_after(4 + 5 * RESPONSE_TIMEOUT_S):
             try:
                 told = await client.receive()
             except ConnectionResetError:
@@ -119,7 +119,7 @@ async def test_fetch_is_answered_from_another_connection_when_one_response_stops
 
     sends[FETCH] = stall_once
     async with client_of_a_cluster() as (_, client):
-        with trio.fail_after(20 * ASK_TIMEOUT_S):
+        with trio.fail_after(20 * RESPONSE_TIMEOUT_S):
             while not (records := bytes((await fetch(client)).records or b"")):
                 pass
 

@@ -170,7 +170,7 @@ class Play:
         self._reading = FetchConfig(
             upstream_max_wait_s,
             fetch_buffer_bytes=8 << 20,
-            ask_timeout_s=5,
+            response_timeout_s=5,
             policy=policy,
             rack=rack,
             selector=selector,

@@ -11,13 +11,13 @@ from proxy.demo.messages import encode_request, read_request, read_response
 from proxy.errors import BadRecords, BrokerProtocolError, BrokerUnavailable, ClientProtocolError
 from proxy.relay.commands import (
     PASS,
-    AskGroupCoordinator,
     Command,
     GroupCoordinatorResult,
     LinkFrame,
     OpenLink,
     Reply,
     RunInThread,
+    SendToGroupCoordinator,
     ThreadFinished,
 )
 from tests.convert.versions.old import commit, encoded, offset, produce
@@ -362,9 +362,9 @@ def test_what_only_the_coordinator_answers_is_taken_there() -> None:
     play = started()
     play.request(committing(1))
 
-    (errand,) = of_type(AskGroupCoordinator, play.handle(code(1, NOT_COORDINATOR)))
+    (errand,) = of_type(SendToGroupCoordinator, play.handle(code(1, NOT_COORDINATOR)))
 
-    assert (errand.group, errand.afresh) == ("g", False)
+    assert (errand.group, errand.is_retry) == ("g", False)
     request = read_request(b"".join(errand.pieces)[4:])
     assert (request.key, request.version, request.correlation_id, request.client_id) == (8, 2, 1, "the-client")
     assert ids(play.handle(errand_done(code(1, 0)))) == [1]
@@ -375,16 +375,16 @@ def test_errands_run_one_after_another_in_the_order_of_the_requests() -> None:
     for number, group in enumerate("abc"):
         play.request(committing(number, group))
     assert sent(play) == [(OFFSET_COMMIT, 2, 0)]
-    run = of_type(AskGroupCoordinator, play.handle(code(0, NOT_COORDINATOR)))
+    run = of_type(SendToGroupCoordinator, play.handle(code(0, NOT_COORDINATOR)))
 
-    run += of_type(AskGroupCoordinator, play.handle(errand_done(None)))
-    run += of_type(AskGroupCoordinator, play.handle(errand_done(code(0, NOT_COORDINATOR))))
+    run += of_type(SendToGroupCoordinator, play.handle(errand_done(None)))
+    run += of_type(SendToGroupCoordinator, play.handle(errand_done(code(0, NOT_COORDINATOR))))
     assert ids(play.handle(errand_done(code(0, 0)))) == [0]
     for number in (1, 2):
-        run += of_type(AskGroupCoordinator, play.handle(code(number, NOT_COORDINATOR)))
+        run += of_type(SendToGroupCoordinator, play.handle(code(number, NOT_COORDINATOR)))
         assert ids(play.handle(errand_done(code(number, 0)))) == [number]
 
-    assert [(errand.group, errand.afresh) for errand in run] == [
+    assert [(errand.group, errand.is_retry) for errand in run] == [
         ("a", False),
         ("a", True),
         ("a", True),
@@ -402,7 +402,7 @@ def test_commit_waits_for_an_earlier_one_that_is_on_an_errand(why: int) -> None:
     play.request(heartbeat(3))
 
     assert sent(play) == [(OFFSET_COMMIT, 2, 1)]
-    assert len(of_type(AskGroupCoordinator, play.handle(code(1, why)))) == 1
+    assert len(of_type(SendToGroupCoordinator, play.handle(code(1, why)))) == 1
     assert sent(play) == [(OFFSET_COMMIT, 2, 1)]
     assert ids(play.handle(errand_done(code(1, 0)))) == [1]
     assert sent(play)[1:] == [(OFFSET_COMMIT, 2, 2)]

@@ -34,7 +34,7 @@ _SETTINGS: Final = {
     "max.incremental.fetch.session.cache.slots": 16,
 }
 _OPTIONS: Final = (
-    *("--rack", "b", "--upstream-max-wait", "3s", "--ask-timeout", "2s", "--metadata-max-age", "20s"),
+    *("--rack", "b", "--upstream-max-wait", "3s", "--response-timeout", "2s", "--metadata-max-age", "20s"),
     *("--verify", "0.05", "--grace", "3s"),
 )
 _CATCH_UP_S: Final = 120.0

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 from kio.schema.errors import ErrorCode
 
 from proxy.convert.versions.entities import read
-from proxy.convert.versions.upgrade import AskBroker, AskCoordinator, Pieces
+from proxy.convert.versions.upgrade import Pieces, SendToBroker, SendToCoordinator
 
 __all__ = ["ask_coordinator"]
 
@@ -25,7 +25,7 @@ _TRIES: Final = 5
 
 def ask_coordinator(
     group: str, body: Pieces, kind: type[R]
-) -> Generator[AskBroker | AskCoordinator, memoryview | None, R | None]:
+) -> Generator[SendToBroker | SendToCoordinator, memoryview | None, R | None]:
     """Return the response of *group*'s coordinator to a request; yield the steps of an upgrade that send it.
 
     The request goes to the client's own broker first: if the client knows the coordinator, it is that broker, and
@@ -36,12 +36,12 @@ def ask_coordinator(
     Args: body: the body of the request, in the newer version.
           kind: the message class of the response.
     """
-    first = (yield AskBroker(body, is_last=False)) or b""
+    first = (yield SendToBroker(body, is_last=False)) or b""
     answer: R | None = read(kind, memoryview(first))
     for tried in range(_TRIES):
         if answer is not None and not _is_refused(answer):
             break
-        found = yield AskCoordinator(group, body, afresh=tried > 0)
+        found = yield SendToCoordinator(group, body, is_retry=tried > 0)
         answer = None if found is None else read(kind, found)
     return answer
 

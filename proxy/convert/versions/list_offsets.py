@@ -19,7 +19,7 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i16, i32, i64
 
 from proxy.convert.versions.entities import Nested, OldRequest, OldResponse, limit_codes, read, write
-from proxy.convert.versions.upgrade import AskBroker, Pieces, Steps, Upgrade
+from proxy.convert.versions.upgrade import Pieces, SendToBroker, Steps, Upgrade
 from proxy.wire.apis import ApiKey
 
 __all__ = ["UPGRADES", "ListOffsetsRequestV0", "ListOffsetsResponseV0"]
@@ -116,7 +116,7 @@ def _queries_of(topic: TopicName, partition: ListOffsetsPartitionV0) -> list[_Of
 
 def _request_offsets(
     replica_id: BrokerId, queries: Iterable[_OffsetQuery], *, may_go_on: bool
-) -> Generator[AskBroker, memoryview, _Results]:
+) -> Generator[SendToBroker, memoryview, _Results]:
     """Request the offsets for all *queries*, and return the responses by query.
 
     A request may name a partition only once, so further queries about it go into further requests.
@@ -129,7 +129,7 @@ def _request_offsets(
         now = {(each.topic, each.partition): each for each in reversed(left)}
         left = [each for each in left if now[each.topic, each.partition] is not each]
         is_last = not (left or may_go_on)
-        answer = yield AskBroker(write(_build_request(replica_id, now.values())), is_last=is_last)
+        answer = yield SendToBroker(write(_build_request(replica_id, now.values())), is_last=is_last)
         for topic in read(ListOffsetsResponse, answer).topics:
             for each in topic.partitions:
                 query = now.get((topic.name, each.partition_index))

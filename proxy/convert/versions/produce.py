@@ -27,7 +27,7 @@ from kio.static.primitive import TZAware, i16, i32, i32Timedelta, i64
 
 from proxy.convert.up import to_batches
 from proxy.convert.versions.entities import Code, Nested, OldResponse, limit_codes, read, recast, write
-from proxy.convert.versions.upgrade import AskBroker, Compute, Steps, Upgrade
+from proxy.convert.versions.upgrade import Compute, SendToBroker, Steps, Upgrade
 from proxy.errors import BadRecords, ClientProtocolError
 from proxy.wire.apis import ApiKey
 from proxy.wire.primitives import Cursor, write_string
@@ -181,7 +181,7 @@ def _steps(version: int, body: memoryview) -> Steps:
         now = {key: some[0] for key, some in left.items()}
         left = {key: some[1:] for key, some in left.items() if some[1:]}
         request_body = _encode_request(acks, request.timeout_ms, now)
-        answer = yield AskBroker(request_body, is_answered=acks != 0, is_last=not left)
+        answer = yield SendToBroker(request_body, is_answered=acks != 0, is_last=not left)
         if answer is not None:
             response = read(ProduceResponse, answer)
             throttle_time = max(throttle_time, response.throttle_time)

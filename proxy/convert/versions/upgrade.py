@@ -7,10 +7,10 @@ from typing import Any, Final
 import attrs
 
 __all__ = [
-    "AskBroker",
-    "AskCoordinator",
     "Compute",
     "Pieces",
+    "SendToBroker",
+    "SendToCoordinator",
     "Steps",
     "Upgrade",
     "read_throttle_at_the_end",
@@ -26,7 +26,7 @@ _I32: Final = struct.Struct(">i")
 
 
 @attrs.frozen
-class AskBroker:
+class SendToBroker:
     """A step that sends a request in the newer version to the client's own broker.
 
     The result of the step is the body of the broker's response, or None if the request has no response.
@@ -42,7 +42,7 @@ class AskBroker:
 
 
 @attrs.frozen
-class AskCoordinator:
+class SendToCoordinator:
     """A step that sends a request in the newer version to the coordinator of consumer group *group*.
 
     The result of the step is the body of the response, or None if no coordinator was found. Later requests of the
@@ -52,7 +52,7 @@ class AskCoordinator:
     group: str
     body: Pieces
     """The body of the request."""
-    afresh: bool
+    is_retry: bool
     """Whether to look up the coordinator again, after a pause: the known one has moved, or is loading."""
 
 
@@ -68,7 +68,7 @@ class Compute:
     """The size of its input; above 16 KiB, it runs in a thread."""
 
 
-Steps = Generator[AskBroker | AskCoordinator | Compute, Any, Pieces | None]
+Steps = Generator[SendToBroker | SendToCoordinator | Compute, Any, Pieces | None]
 """The steps of upgrading one request: gets the result of each; returns the body of the client's response, or None.
 
 None stands for a request without a response.
@@ -108,7 +108,7 @@ def same_layout(body: memoryview) -> Steps:
 
     The only step sends the body unchanged; the client gets the body of the response unchanged.
     """
-    answer = yield AskBroker([body])
+    answer = yield SendToBroker([body])
     return [answer]
 
 
@@ -122,7 +122,7 @@ def upgrade_once(
     """
 
     def steps(body: memoryview) -> Steps:
-        answer = yield AskBroker(upgrade(body))
+        answer = yield SendToBroker(upgrade(body))
         return downgrade(answer)
 
     return steps

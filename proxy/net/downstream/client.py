@@ -24,7 +24,6 @@ from proxy.net.upstream.log_caches import ClientCaches
 from proxy.net.upstream.topology import TopologyService
 from proxy.relay.client import ClientRelay
 from proxy.relay.commands import (
-    AskGroupCoordinator,
     ClientFrame,
     Command,
     Delivered,
@@ -40,6 +39,7 @@ from proxy.relay.commands import (
     Reply,
     RunInThread,
     Send,
+    SendToGroupCoordinator,
     ThreadFinished,
     Tick,
     Worker,
@@ -301,9 +301,9 @@ class ClientConnection:
             case Delivered(request, pieces, topology):
                 if self._nursery is not None and self._verifier.is_due():
                     self._nursery.start_soon(self._verifier.verify, request, pieces, topology)
-            case AskGroupCoordinator():
+            case SendToGroupCoordinator():
                 assert self._nursery is not None
-                self._nursery.start_soon(self._ask_coordinator, command)
+                self._nursery.start_soon(self._send_to_coordinator, command)
             case RunInThread(worker, run):
                 assert self._nursery is not None
                 self._nursery.start_soon(self._run_in_thread, worker, run)
@@ -336,10 +336,10 @@ class ClientConnection:
             while self._events:
                 self._handle(self._events.popleft())
 
-    async def _ask_coordinator(self, command: AskGroupCoordinator) -> None:
+    async def _send_to_coordinator(self, command: SendToGroupCoordinator) -> None:
         self._handle(
             GroupCoordinatorResult(
-                await self._coordinator.send_request(command.group, command.pieces, afresh=command.afresh)
+                await self._coordinator.send_request(command.group, command.pieces, is_retry=command.is_retry)
             )
         )
 
@@ -352,7 +352,7 @@ def _connect_options(services: Services) -> ConnectOptions:
     return ConnectOptions(
         services.topology.address_of,
         services.connect_timeout_s,
-        services.fetch_config.ask_timeout_s,
+        services.fetch_config.response_timeout_s,
         services.budget,
         services.log,
         partial(services.counts.update, ["upstream_connections"]),

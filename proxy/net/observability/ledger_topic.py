@@ -150,7 +150,7 @@ class LedgerProducer:
         connection, partition = await self._connect_to_leader()
         request = await trio.to_thread.run_sync(self._make_request, batch, partition)
         with trio.move_on_after(_ANSWER_S):
-            answer = await connection.ask(request)
+            answer = await connection.send_request(request)
             error: ErrorCode = answer.responses[0].partition_responses[0].error_code
             return error
         raise BrokerUnavailable(f"{connection.frames.peer}: no response within {_ANSWER_S:g} s")

@@ -133,21 +133,23 @@ def _source_of(watched: WatchedFiles[Login]) -> LoginSource:
     return current
 
 
-async def log_in(access: Access, served: ApiRanges, ask: Callable[[RequestPayload], Awaitable[Any]]) -> float:
+async def log_in(
+    access: Access, served: ApiRanges, send_request: Callable[[RequestPayload], Awaitable[Any]]
+) -> float:
     """Authenticate one broker connection by SASL with the credentials of *access*, which must have some.
 
     Args:
         served: the API versions of the broker; they decide the version of SaslAuthenticate.
-        ask:    sends a request on the connection and returns the broker's response.
+        send_request: sends a request on the connection and returns the broker's response.
 
     Returns: the lifetime of the login in seconds, after which the broker closes the connection (KIP-368); 0 for no
         limit.
     Raises: LoginRefused: the broker refuses the mechanism or the credentials, or cannot be verified;
-        BrokerUnavailable: there are no credentials at present, or as *ask*; BrokerProtocolError: as *ask*.
+        BrokerUnavailable: there are no credentials at present; both, and BrokerProtocolError: as *send_request*.
     """
     assert access.login is not None
     login = await access.login()
-    offered = await ask(SaslHandshakeRequest(mechanism=login.mechanism))
+    offered = await send_request(SaslHandshakeRequest(mechanism=login.mechanism))
     if offered.error_code == ErrorCode.unsupported_sasl_mechanism:
         others = ", ".join(offered.mechanisms) or "none"
         raise LoginRefused(f"{login.mechanism} is not enabled there, but {others}: set upstream-sasl to what is")
@@ -159,7 +161,7 @@ async def log_in(access: Access, served: ApiRanges, ask: Callable[[RequestPayloa
     conversation = login.start_conversation(secrets.token_urlsafe(_NONCE_BYTES))
     message = next(conversation)
     while True:
-        answer = await ask(request(auth_bytes=message))
+        answer = await send_request(request(auth_bytes=message))
         if answer.error_code != ErrorCode.none:
             why = answer.error_message or answer.error_code.name
             raise LoginRefused(f"{login.mechanism} is refused ({why}): {access.remedy}")

@@ -56,7 +56,7 @@ class BrokerConnection:
         self._correlation_id = 0
         self._answers = 0
 
-    async def ask(self, request: RequestPayload) -> Any:
+    async def send_request(self, request: RequestPayload) -> Any:
         """Send *request*, wait for the broker's response, and return it as a kio entity of the request's version.
 
         A login that is about to expire is renewed first.
@@ -74,13 +74,13 @@ class BrokerConnection:
         The request is ApiVersions v3, which names Sidefetch as the client software (KIP-511); to a broker before
         2.4, which rejects v3, a v0 request follows.
 
-        Raises: BrokerUnavailable: as ``ask``; BrokerProtocolError: as ``ask``, or the response has an error code.
+        Raises: BrokerUnavailable: as ``send_request``; BrokerProtocolError: as there, or the response has an error.
         """
         request = ApiVersionsRequest(client_software_name=_SOFTWARE_NAME, client_software_version=VERSION)
         frame = await self._exchange(request)
         body = self._decode(lambda: api_versions.read_response(3, frame))
         if body.error_code == ErrorCode.unsupported_version:
-            body = await self.ask(ApiVersionsRequestV0())
+            body = await self.send_request(ApiVersionsRequestV0())
         if body.error_code != ErrorCode.none:
             raise BrokerProtocolError(f"{self.frames.peer} answers ApiVersions with {body.error_code!r}")
         self.versions = api_versions.ranges_of(body)
@@ -88,13 +88,13 @@ class BrokerConnection:
     async def log_in(self) -> None:
         """Authenticate with the credentials of ``access``, and set ``renew_at_s``; without credentials, do nothing.
 
-        Raises: LoginRefused: the broker refuses the login; BrokerUnavailable, BrokerProtocolError: as ``ask``.
+        Raises: LoginRefused: the broker refuses the login; or as ``send_request``.
         """
         if self.access.login is None:
             return
         self.renew_at_s = math.inf
         try:
-            lifetime_s = await log_in(self.access, self.versions, self.ask)
+            lifetime_s = await log_in(self.access, self.versions, self.send_request)
         except LoginRefused as refused:
             raise LoginRefused(f"{self.frames.peer}: {refused}") from None
         self.renew_at_s = renewal_time(lifetime_s)

@@ -53,19 +53,19 @@ class CoordinatorClient:
         self._wait_s = _FIRST_WAIT_S
 
     async def send_request(
-        self, group: str, pieces: Sequence[bytes | memoryview], *, afresh: bool
+        self, group: str, pieces: Sequence[bytes | memoryview], *, is_retry: bool
     ) -> memoryview | None:
         """Send a request frame to the coordinator of consumer group *group*, and return the response frame.
 
         Args:
             pieces: the buffers of the frame, with its size prefix.
-            afresh: whether the last response showed that the coordinator has changed or is still loading. Then this
-                call first pauses, for 0.25 to 2 s, and looks the coordinator up again.
+            is_retry: whether the last response showed that the coordinator has changed or is still loading. Then
+                this call first pauses, for 0.25 to 2 s, and looks the coordinator up again.
 
         Returns: the response without its size prefix; None, with a log event, if there is no coordinator or no
             response within 5 s.
         """
-        if afresh:
+        if is_retry:
             self._group = None
             await trio.sleep(self._wait_s)
             self._wait_s = min(self._wait_s * 2, _LONGEST_WAIT_S)
@@ -92,7 +92,7 @@ class CoordinatorClient:
         if connection is None:
             connection = await self._connect(self._address_of(self._node_id))
         if group != self._group:
-            found = await connection.ask(FindCoordinatorRequest(key=group))
+            found = await connection.send_request(FindCoordinatorRequest(key=group))
             if found.error_code != ErrorCode.none:
                 raise BrokerUnavailable(f"no coordinator of {group} is known: {found.error_code!r}")
             address = Address(found.host, found.port)

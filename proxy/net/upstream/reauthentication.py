@@ -37,7 +37,7 @@ class Reauthenticator:
         self._renew_at_s = connection.renew_at_s
         self._held: deque[Sequence[bytes | memoryview]] = deque()
         self._answer: memoryview | None = None
-        self._is_asking = False
+        self._awaits_response = False
         self._answered = trio.Event()
         self._done = trio.Event()
         self.is_renewing = False
@@ -61,7 +61,7 @@ class Reauthenticator:
 
         If so, ``renew`` gets it, and the caller must not handle it.
         """
-        if not self._is_asking or len(frame) < 4 or read_correlation_id(frame) != _CORRELATION_ID:
+        if not self._awaits_response or len(frame) < 4 or read_correlation_id(frame) != _CORRELATION_ID:
             return False
         self._answer = frame
         self._answered.set()
@@ -79,7 +79,7 @@ class Reauthenticator:
         """
         try:
             with trio.fail_after(_ANSWER_S):
-                lifetime_s = await log_in(self._connection.access, self._connection.versions, self._ask)
+                lifetime_s = await log_in(self._connection.access, self._connection.versions, self._send_request)
             self._renew_at_s = renewal_time(lifetime_s)
             self.is_renewing = False
             while self._held:
@@ -94,12 +94,12 @@ class Reauthenticator:
         if self._held:
             await self._done.wait()
 
-    async def _ask(self, request: RequestPayload) -> Any:
+    async def _send_request(self, request: RequestPayload) -> Any:
         self._answered = trio.Event()
-        self._is_asking = True
+        self._awaits_response = True
         self._send([messages.request_frame(_CORRELATION_ID, None, request)])
         await self._answered.wait()
-        self._is_asking = False
+        self._awaits_response = False
         assert self._answer is not None
         frame, self._answer = self._answer, None
         response = messages.response_type(request.__api_key__, request.__version__)

@@ -237,7 +237,7 @@ class TopologyService:
         if version < _OLDEST_METADATA_VERSION:
             raise BrokerProtocolError(f"{connection.frames.peer} serves Metadata up to v{version}, v4 is needed")
         with trio.move_on_after(_ANSWER_S):
-            metadata = await connection.ask(_metadata_request(version, topics))
+            metadata = await connection.send_request(_metadata_request(version, topics))
             if metadata.brokers:
                 return metadata
             raise BrokerUnavailable(f"{connection.frames.peer} knows no brokers yet")

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.convert.versions import upgrading
 from tests.convert.versions.old import encoded, offset
 from tests.convert.versions.upgrading import play
 
@@ -98,7 +99,7 @@ def test_a_time_below_earliest_is_refused_and_not_asked() -> None:
 
 
 def _partitions(bodies: list[bytes]) -> list[Any]:
-    return [part for body in bodies for topic in lifting.asked(2, 1, body).topics for part in topic.partitions]
+    return [part for body in bodies for topic in upgrading.asked(2, 1, body).topics for part in topic.partitions]
 
 
 @pytest.mark.parametrize(

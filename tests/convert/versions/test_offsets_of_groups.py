@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from proxy.convert.versions.upgrade import AskBroker, AskCoordinator
+from proxy.convert.versions.upgrade import SendToBroker, SendToCoordinator
 from tests.convert.versions.old import commit, encoded
 from tests.convert.versions.upgrading import asked, play
 
@@ -68,9 +68,9 @@ def test_the_clients_own_broker_is_asked_first_and_the_coordinator_if_that_is_an
     played = play(8, version, body, [committed(NOT_COORDINATOR, NOT_COORDINATOR), committed(0, 0)])
 
     first, second = played.steps
-    assert isinstance(first, AskBroker)
-    assert isinstance(second, AskCoordinator)
-    assert (second.group, second.afresh) == ("g", False)
+    assert isinstance(first, SendToBroker)
+    assert isinstance(second, SendToCoordinator)
+    assert (second.group, second.is_retry) == ("g", False)
     assert played.bodies[0] == played.bodies[1]
     assert codes_in(played.body) == [0, 0]
 
@@ -80,7 +80,7 @@ def test_a_coordinator_that_is_not_ready_or_none_any_more_is_found_again(code: i
     moved = committed(code, code)
     played = play(8, 1, COMMIT_V1, [moved, moved, None, committed(0, 0)])
 
-    assert [step.afresh for step in played.steps if isinstance(step, AskCoordinator)] == [False, True, True]
+    assert [step.is_retry for step in played.steps if isinstance(step, SendToCoordinator)] == [False, True, True]
     assert codes_in(played.body) == [0, 0]
 
 
@@ -139,7 +139,7 @@ def test_offsets_too_are_asked_of_the_coordinator() -> None:
     moved = fetched((-1, NOT_COORDINATOR, ""), (-1, NOT_COORDINATOR, ""))
     played = play(9, 0, FETCH_V0, [moved, fetched((5, 0, ""), (6, 0, ""))])
 
-    assert isinstance(played.steps[1], AskCoordinator)
+    assert isinstance(played.steps[1], SendToCoordinator)
     assert offsets_in(played.body) == [(5, "", 0), (6, "", 0)]
 
 

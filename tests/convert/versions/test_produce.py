@@ -7,7 +7,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from proxy.convert.versions import produce as module
-from proxy.convert.versions.upgrade import AskBroker, Compute
+from proxy.convert.versions.upgrade import Compute, SendToBroker
 from proxy.errors import BadRecords, ClientProtocolError, MalformedFrame
 from tests.convert.versions.old import encoded, produce
 from tests.convert.versions.upgrading import asked, play
@@ -125,7 +125,7 @@ def test_a_large_set_is_sent_in_several_requests_one_after_another() -> None:
     )
 
     assert lifted(played) == [{("t", 0): b"a", ("t", 1): b"d"}, {("t", 0): b"b"}, {("t", 0): b"c"}]
-    assert [step.is_last for step in played.steps if isinstance(step, AskBroker)] == [False, False, True]
+    assert [step.is_last for step in played.steps if isinstance(step, SendToBroker)] == [False, False, True]
     assert told(1, played.body) == [(0, 0, 7), (1, 0, 1)]
     assert played.body is not None
     assert played.body[-4:] == (9).to_bytes(4)
@@ -172,7 +172,7 @@ def test_who_wants_no_acknowledgement_is_hung_up_on_once_the_rest_of_what_it_sen
     work = next(running)
     assert isinstance(work, Compute)
     ask = running.send(work.run())
-    assert isinstance(ask, AskBroker)
+    assert isinstance(ask, SendToBroker)
     assert asked(0, 3, b"".join(ask.body)).acks == 1
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from proxy.convert.versions.table import UPGRADES
-from proxy.convert.versions.upgrade import AskBroker, AskCoordinator, Compute
+from proxy.convert.versions.upgrade import Compute, SendToBroker, SendToCoordinator
 from proxy.demo.messages import encode_request, encode_response, read_request, read_response
 
 __all__ = ["Played", "answer", "asked", "play", "request"]
@@ -20,7 +20,7 @@ class Played:
     """The course of a request of an old version."""
 
     def __init__(self) -> None:
-        self.steps: list[AskBroker | AskCoordinator | Compute] = []
+        self.steps: list[SendToBroker | SendToCoordinator | Compute] = []
         self.body: bytes | None = None
         """The body of the response."""
 
@@ -45,7 +45,7 @@ def play(key: int, version: int, body: bytes, answers: Iterable[Answer] | Callab
         played.steps.append(step)
         if isinstance(step, Compute):
             came_back = step.run()
-        elif isinstance(step, AskBroker) and not step.is_answered:
+        elif isinstance(step, SendToBroker) and not step.is_answered:
             came_back = None
         else:
             said = next(given) if given is not None else answers(asked(key, lift.to, b"".join(step.body)))  # type: ignore[operator]  # it is one or the other

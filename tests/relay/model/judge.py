@@ -89,10 +89,10 @@ def nothing_stalls(world: "World") -> None:
             f"no answer, though there are records in {ready}"
         )
         assert waited_s <= max_wait_s + _SLACK_S, "a client waits longer than it said"
-    if limits.ask_timeout_s is not None:
+    if limits.response_timeout_s is not None:
         delays_s = world.delays_s - exchange.delays_s
         losses = _LOSSES if world.racks.reads_followers else 1
-        longest_s = max_wait_s + limits.upstream_max_wait_s + _PARK_GRACE_S + losses * limits.ask_timeout_s
+        longest_s = max_wait_s + limits.upstream_max_wait_s + _PARK_GRACE_S + losses * limits.response_timeout_s
         longest_s += _HOLD_S + delays_s
         assert waited_s <= longest_s + _SLACK_S, "a client waits for ever"
 
@@ -237,7 +237,7 @@ def _check_error(world: "World", exchange: Exchange, each: Said) -> None:
 
 def _is_stalled(world: "World", exchange: Exchange, error: int) -> bool:
     """The watchdog may have answered: something went wrong, and the fetch has outlived its wait."""
-    timeout_s = world.limits.ask_timeout_s
+    timeout_s = world.limits.response_timeout_s
     if timeout_s is None or error != ErrorCode.not_leader_or_follower or world.was_well_since(exchange.sent_at):
         return False
     longest_s = _DRAINING_WAIT_S if world.is_draining else float("inf")

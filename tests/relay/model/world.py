@@ -88,7 +88,7 @@ class Limits:
     """Time limits of the relay, in seconds."""
 
     upstream_max_wait_s: float
-    ask_timeout_s: float | None
+    response_timeout_s: float | None
     """None where it waits for the broker whatever happens."""
 
 
@@ -97,7 +97,7 @@ def build_relay(racks: Racks, *, reads_ahead: bool) -> tuple[Solo, Limits]:
     reading = FetchConfig(
         upstream_max_wait_s=10.0,
         fetch_buffer_bytes=8 * 1024 * 1024,
-        ask_timeout_s=5.0,
+        response_timeout_s=5.0,
         rack=racks.ours,
         selector=racks.selector,
         preferred_max_age_s=_MAX_AGE_S,
@@ -398,7 +398,7 @@ class World:
                 self.sent_at_once += 1
                 assert self.sent_at_once <= _SENT_AT_ONCE, "fetch upon fetch, and no time passes"
             case CloseLink(link):
-                assert self.limits.ask_timeout_s is not None, "this broker never breaks the protocol"
+                assert self.limits.response_timeout_s is not None, "this broker never breaks the protocol"
                 self._drop(link, seen=True)
                 self.wires[link].closed_at = self.at
             case Reply(pieces, record):
