@@ -18,7 +18,7 @@ from proxy.net.io.logs import Log
 from proxy.net.observability.observers import ConnectionInfo
 from tests.ports import free_port_range
 
-__all__ = ["Proxied", "ask", "configured", "hung_up_on", "proxied", "running", "told_of"]
+__all__ = ["Proxied", "ask", "configured", "hung_up_on", "limits_logged", "proxied", "running"]
 
 PORTS = 10
 
@@ -68,14 +68,14 @@ class Proxied:
         async with connect(address) as connection:
             yield connection
 
-    def told(self, event: str) -> list[str]:
+    def logged(self, event: str) -> list[str]:
         """The log's lines of an event."""
         return [line for line in self.log.getvalue().splitlines() if f" {event} " in f"{line} "]
 
     async def listening(self, node_id: int) -> None:
         """Wait until a broker has its listener."""
         with trio.fail_after(10):
-            while not any(f"node={node_id}" in line for line in self.told("listening")):
+            while not any(f"node={node_id}" in line for line in self.logged("listening")):
                 await trio.sleep(0.01)
 
 
@@ -148,8 +148,8 @@ async def hung_up_on(client: KafkaConnection, within_s: float = 5) -> bool:
             return True
 
 
-def told_of(it: Proxied, limit: str) -> list[str]:
+def limits_logged(it: Proxied, limit: str) -> list[str]:
     """Return the log lines with the limit, the peer and the remedy."""
-    lines = [line for line in it.told("limit-reached") if f"limit={limit} " in line]
+    lines = [line for line in it.logged("limit-reached") if f"limit={limit} " in line]
     assert all(re.search(r"client=127\.0\.0\.1:\d+ reason=.+ remedy=.+", line) for line in lines)
     return lines

@@ -163,7 +163,7 @@ async def test_frames_of_a_closed_fetch_connection_are_not_taken_for_the_next_on
         monkeypatch.setattr(FrameSocket, "receive", receive_nonsense_once)
         for _ in range(2):  # the fetcher waits already, and not for nonsense
             assert errors_of(await fetch(client, {0: 0})) == [0]
-        assert len(it.told("fetch-connection-closed")) == 1
+        assert len(it.logged("fetch-connection-closed")) == 1
 
 
 async def test_brokers_of_different_versions_in_one_cluster_are_each_spoken_to_in_their_own() -> None:
@@ -268,7 +268,7 @@ async def test_bad_input_closes_its_connection_with_one_line_and_no_other(name: 
         await bad.send_frame(BAD[name])
         assert await closed(bad)
         assert errors_of(await fetch(good, {0: 0})) == [0]
-        assert len(it.told("client-protocol-error")) == 1
+        assert len(it.logged("client-protocol-error")) == 1
         assert it.proxy.counts["client_protocol_errors"] == 1
 
 
@@ -280,13 +280,13 @@ async def test_no_broker_at_the_start_is_told_and_tried_again() -> None:
         async with trio.open_nursery() as nursery:
             it = await _start(nursery, cluster, config)
             with trio.fail_after(5):
-                while not it.told("no-broker-reachable"):
+                while not it.logged("no-broker-reachable"):
                     await trio.sleep(0.01)
             await cluster.start(1)
             async with connect(it.bootstrap) as client:
                 assert len((await client.call("metadata", 5, {})).brokers) == 1
             nursery.cancel_scope.cancel()
-    assert len(it.told("no-broker-reachable")) == 1
+    assert len(it.logged("no-broker-reachable")) == 1
 
 
 async def test_no_client_is_kept_waiting_for_ever_for_a_first_broker() -> None:
@@ -420,10 +420,10 @@ async def test_draining_answers_what_waits_serves_who_stays_and_ends_when_they_h
                     assert errors_of(await client.receive()) == [0]
                 await client.call("metadata", 5, {})
             with trio.fail_after(3):
-                while not it.told("stopped"):
+                while not it.logged("stopped"):
                     await trio.sleep(0.01)
-        assert "clients_left=0" in it.told("stopped")[0]
-        assert "client_sessions=0 client_session_partitions=0 client_session_evictions=0" in it.told("stopped")[0]
+        assert "clients_left=0" in it.logged("stopped")[0]
+        assert "client_sessions=0 client_session_partitions=0 client_session_evictions=0" in it.logged("stopped")[0]
         assert cluster.sessions == 0
 
 
@@ -440,9 +440,9 @@ async def test_while_draining_a_client_may_connect_anew_as_to_commit_and_leave_a
                     from_the_start = await later.enter_async_context(it.client())
                 await to_coordinator.call("metadata", 5, {})
                 await from_the_start.call("metadata", 5, {})
-                assert not it.told("stopped")
+                assert not it.logged("stopped")
             with trio.fail_after(3):
-                while not it.told("stopped"):
+                while not it.logged("stopped"):
                     await trio.sleep(0.01)
         with pytest.raises(ConnectionRefusedError):
             await connect(it.bootstrap, timeout_s=1).__aenter__()
@@ -474,6 +474,6 @@ async def test_the_grace_ends_with_those_who_stay() -> None:
                 await client.call("metadata", 5, {})
                 it.proxy.stop()
                 with trio.fail_after(3):
-                    while not it.told("stopped"):
+                    while not it.logged("stopped"):
                         await trio.sleep(0.01)
-        assert "clients_left=1" in it.told("stopped")[0]
+        assert "clients_left=1" in it.logged("stopped")[0]

@@ -132,7 +132,7 @@ async def test_what_is_read_is_compared_and_found_equal() -> None:
 
         assert it.proxy.counts["verified"] == 10
         assert it.proxy.counts["verify_differences"] == it.proxy.counts["verify_failed"] == 0
-        assert it.told("verify-mismatch") == it.told("verify-failed") == []
+        assert it.logged("verify-mismatch") == it.logged("verify-failed") == []
 
 
 async def test_what_is_read_within_a_session_is_compared_though_it_is_not_named() -> None:
@@ -169,7 +169,7 @@ async def test_a_difference_is_counted_and_told_without_the_records(monkeypatch:
             size = len(records_of(await fetch(client, {0: 0})))
             await counted(it, "verify_differences", 1)
 
-        (line,) = it.told("verify-mismatch")
+        (line,) = it.logged("verify-mismatch")
         for part in ("topic=t", "partition=0", "offset=0", f"delivered_bytes={size}", f"direct_bytes={size}"):
             assert part in line
         assert "secret" not in it.log.getvalue()
@@ -214,7 +214,7 @@ async def test_a_broker_that_has_gone_is_no_difference_and_nobody_waits_for_it()
             await counted(it, "verify_failed", 1)
 
         assert it.proxy.counts["verified"] == it.proxy.counts["verify_differences"] == 0
-        assert it.told("verify-failed")
+        assert it.logged("verify-failed")
 
 
 async def test_nothing_is_compared_unless_it_is_asked_for() -> None:

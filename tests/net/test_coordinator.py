@@ -149,7 +149,7 @@ async def test_without_any_coordinator_an_error_is_told(monkeypatch: pytest.Monk
             broker.versions["find_coordinator"] = (90, 99)
         assert await client.commit(group, 5) == UNKNOWN
         assert await client.committed(group) == (-1, UNKNOWN)
-        assert it.told("coordinator-not-found")
+        assert it.logged("coordinator-not-found")
 
 
 async def test_the_connection_is_closed_with_the_clients() -> None:

@@ -14,7 +14,7 @@ from proxy.config import DownstreamSecurity, LimitsConfig
 from proxy.demo.client import KafkaConnection
 from proxy.demo.cluster import embedded_cluster
 from tests.certificates import Authority
-from tests.net.proxied import Proxied, configured, hung_up_on, running, told_of
+from tests.net.proxied import Proxied, configured, hung_up_on, limits_logged, running
 from tests.net.tls_clients import client, read, trusting
 
 DAWDLING_S = 0.4
@@ -75,12 +75,12 @@ async def test_who_begins_a_handshake_and_never_ends_it_gives_way_to_who_waits(a
             assert await is_served(it, authority)
         assert trio.current_time() - began_s > DAWDLING_S / 2, "it did not wait for a place"
         assert it.proxy.counts["limit_max_handshakes"] == 1
-        assert len(told_of(it, "max-handshakes")) == 1
+        assert len(limits_logged(it, "max-handshakes")) == 1
         for each in dawdling:
             with trio.fail_after(1):
                 while await each.receive_frame() is not None:
                     pass
-        assert "the TLS handshake timed out" in it.told("client-tls-failed")[0]
+        assert "the TLS handshake timed out" in it.logged("client-tls-failed")[0]
 
 
 async def test_who_dawdles_alone_may_take_its_time(authority: Authority) -> None:
@@ -88,7 +88,7 @@ async def test_who_dawdles_alone_may_take_its_time(authority: Authority) -> None
         await begun(it, stack, 1)
         await trio.sleep(2 * DAWDLING_S)
         assert await is_served(it, authority)
-        assert not it.told("client-tls-failed")
+        assert not it.logged("client-tls-failed")
 
 
 async def test_who_has_said_nothing_takes_no_place(authority: Authority) -> None:
@@ -121,4 +121,4 @@ async def test_a_storm_is_served_in_turn_and_a_queue_of_those_that_dawdle_lasts_
                 for _ in range(20):
                     nursery.start_soon(come)
         assert served == [True] * 20
-        assert len(told_of(it, "max-handshakes")) == 1, "a line in a while, not one for each"
+        assert len(limits_logged(it, "max-handshakes")) == 1, "a line in a while, not one for each"

@@ -193,7 +193,7 @@ async def test_the_fetch_rows_are_what_the_brokers_counted(tmp_path: Path) -> No
             await read_some(it)
             it.proxy.stop()
             with trio.fail_after(5):
-                while not it.told("ledger-closed"):
+                while not it.logged("ledger-closed"):
                     await trio.sleep(0.01)
         counters = cluster.counters
 
@@ -215,7 +215,7 @@ async def test_the_last_rows_are_those_of_the_sessions_that_end_with_it(tmp_path
                 await client.call("fetch", 4, ask({0: 0}))
             it.proxy.stop()
             with trio.fail_after(5):
-                while not it.told("ledger-closed"):
+                while not it.logged("ledger-closed"):
                     await trio.sleep(0.01)
 
     sessions = of(written(tmp_path), "session")

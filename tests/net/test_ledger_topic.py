@@ -127,7 +127,7 @@ async def test_while_there_is_no_topic_rows_wait_and_those_that_did_not_fit_are_
     async with embedded_cluster() as cluster:
         async with producing(cluster, memory_bytes=64 * 1024) as at:
             at.tell(300)
-            await at.until(lambda: at.it.told("ledger-produce-failed"))
+            await at.until(lambda: at.it.logged("ledger-produce-failed"))
             create(cluster)
             await at.until(lambda: produced(cluster, at.ledger))
 
@@ -136,7 +136,7 @@ async def test_while_there_is_no_topic_rows_wait_and_those_that_did_not_fit_are_
     assert (lost["record"], lost["reason"], lost["seq_first"]) == ("lost", "full", 0)
     assert lost["count"] == at.ledger.lost_rows == lost["seq_last"] + 1
     assert [row["seq"] for row in rows] == list(range(lost["seq_last"] + 1, 300))
-    assert "unknown_topic_or_partition" in at.it.told("ledger-produce-failed")[0]
+    assert "unknown_topic_or_partition" in at.it.logged("ledger-produce-failed")[0]
 
 
 async def test_a_topic_and_a_folder_each_have_all_rows(tmp_path: Any) -> None:

@@ -20,7 +20,7 @@ from proxy.net.downstream.limits import ConnectionActivity, ConnectionLimits, De
 from proxy.net.io.logs import Log
 from proxy.net.io.memory import Budget
 from proxy.wire.apis import ApiKey
-from tests.net.proxied import Proxied, ask, configured, hung_up_on, running, told_of
+from tests.net.proxied import Proxied, ask, configured, hung_up_on, limits_logged, running
 
 QUIET = ConnectionActivity(
     frames=1, is_at_boundary=True, is_reading=True, sent_bytes=10, has_unsent=False, is_response_due=False
@@ -66,7 +66,7 @@ async def test_one_connection_too_many_is_closed_and_the_others_go_on() -> None:
         async with it.client(1) as next_one:
             assert await is_served(next_one)
         assert it.proxy.counts["limit_max_connections"] == 1
-        assert len(told_of(it, "max-connections")) == 1
+        assert len(limits_logged(it, "max-connections")) == 1
 
 
 async def test_a_host_may_be_let_in_less_often_than_all() -> None:
@@ -75,7 +75,7 @@ async def test_a_host_may_be_let_in_less_often_than_all() -> None:
             assert await hung_up_on(other)
         assert await is_served(one)
         assert it.proxy.counts["limit_max_connections_per_peer"] == 1
-        assert len(told_of(it, "max-connections-per-peer")) == 1
+        assert len(limits_logged(it, "max-connections-per-peer")) == 1
 
 
 def test_each_host_has_a_count_of_its_own_and_none_is_kept_of_those_that_left() -> None:
@@ -102,7 +102,7 @@ async def test_a_client_that_sends_nothing_is_hung_up_on_and_one_that_waits_for_
         assert await hung_up_on(mute)
         assert (await waiting.receive()).responses
         assert it.proxy.counts["limit_handshake_timeout"] == 1
-        assert len(told_of(it, "handshake-timeout")) == 1
+        assert len(limits_logged(it, "handshake-timeout")) == 1
 
 
 @pytest.mark.parametrize("size", [100, SIZE], ids=["small", "large"])
@@ -119,7 +119,7 @@ async def test_a_request_that_dribbles_in_is_not_waited_for(size: int) -> None:
                 pass
         assert await is_served(good)
         assert it.proxy.counts["limit_request_timeout"] == 1
-        assert len(told_of(it, "request-timeout")) == 1
+        assert len(limits_logged(it, "request-timeout")) == 1
 
 
 async def test_a_silent_client_is_hung_up_on_but_not_while_something_is_owed_to_it() -> None:
@@ -129,7 +129,7 @@ async def test_a_silent_client_is_hung_up_on_but_not_while_something_is_owed_to_
         assert await hung_up_on(silent)
         assert (await waiting.receive()).responses
         assert it.proxy.counts["limit_idle_timeout"] == 1
-        assert all(" info " in line for line in told_of(it, "idle-timeout"))
+        assert all(" info " in line for line in limits_logged(it, "idle-timeout"))
 
 
 async def test_a_client_that_reads_nothing_gives_back_what_it_holds() -> None:
@@ -144,7 +144,7 @@ async def test_a_client_that_reads_nothing_gives_back_what_it_holds() -> None:
             while not it.proxy.counts["limit_send_timeout"]:
                 await trio.sleep(0.05)
         assert await is_served(good)
-        assert len(told_of(it, "send-timeout")) == 1
+        assert len(limits_logged(it, "send-timeout")) == 1
         await unclaimed(it.proxy.services.budget)
 
 
@@ -192,7 +192,7 @@ async def test_a_fetch_of_too_much_ends_its_connection_only() -> None:
         assert await hung_up_on(greedy)
         assert await is_served(good)
         assert it.proxy.counts["limit_max_fetch_partitions"] == 1
-        assert len(told_of(it, "max-fetch-partitions")) == 1
+        assert len(limits_logged(it, "max-fetch-partitions")) == 1
 
 
 async def test_a_session_does_not_grow_beyond_what_a_fetch_may_name() -> None:
@@ -210,7 +210,7 @@ async def test_a_request_that_is_too_large_is_a_limit_and_not_read() -> None:
         await greedy.send_frame((200 * SIZE).to_bytes(4))
         assert await hung_up_on(greedy)
         assert it.proxy.counts["limit_max_frame"] == 1
-        assert len(told_of(it, "max-frame")) == 1
+        assert len(limits_logged(it, "max-frame")) == 1
 
 
 async def test_a_client_that_does_not_wait_for_answers_is_read_more_slowly() -> None:
@@ -222,7 +222,7 @@ async def test_a_client_that_does_not_wait_for_answers_is_read_more_slowly() -> 
             assert frame is not None
             assert int.from_bytes(frame[:4]) == number
         assert it.proxy.counts["limit_max_in_flight"] > 0
-        assert len(told_of(it, "max-in-flight")) == 1
+        assert len(limits_logged(it, "max-in-flight")) == 1
 
 
 async def test_a_client_that_reads_no_answers_is_not_read_either() -> None:

@@ -287,7 +287,7 @@ async def test_clients_that_read_more_than_the_memory_are_all_served_and_long_po
                     while done < clients:
                         await trio.sleep(0.01)
                     stay.set()
-            assert it.told("memory-exhausted")
+            assert it.logged("memory-exhausted")
 
 
 async def test_what_was_read_for_an_old_client_is_let_go_of_when_that_has_left() -> None:

@@ -44,7 +44,7 @@ async def test_probes_of_a_gateway_ask_the_brokers_only_so_often() -> None:
         for _ in range(30):
             await status(it, "/readyz")
 
-    assert len(it.told("metadata-refreshed")) <= 2
+    assert len(it.logged("metadata-refreshed")) <= 2
 
 
 async def test_it_is_not_ready_from_the_moment_that_it_is_to_stop_and_lives_on() -> None:

@@ -111,7 +111,7 @@ async def test_a_wrong_password_is_told_late_and_hung_up_on(tmp_path: Path, mess
             assert trio.current_time() - began_s >= 0.1
             assert await client.receive_frame() is None
         assert it.proxy.counts["logins_refused"] == 1
-        assert len(it.told("authentication-failed")) == 1
+        assert len(it.logged("authentication-failed")) == 1
         assert "secre" not in it.log.getvalue()
 
 
@@ -167,7 +167,7 @@ async def test_users_may_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyP
     async with asking(tmp_path) as it:
         users(tmp_path, dave="new")
         with trio.fail_after(5):
-            while not it.told("credentials-reloaded"):
+            while not it.logged("credentials-reloaded"):
                 await trio.sleep(0.02)
         async with it.client(1) as client:
             assert (await logged_in(client, RIGHT)).error_code == ErrorCode.sasl_authentication_failed

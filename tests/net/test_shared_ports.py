@@ -142,5 +142,5 @@ async def test_a_broker_that_comes_later_and_does_not_fit_is_told_in_the_log() -
             brokers = (await client.call("metadata", 5, {})).brokers
 
     assert [broker.node_id for broker in brokers] == [1]
-    (told,) = it.told("broker-port-missing")
+    (told,) = it.logged("broker-port-missing")
     assert "broker 2 finds no port" in told

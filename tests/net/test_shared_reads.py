@@ -146,5 +146,5 @@ async def test_verify_finds_a_shared_log_that_differs_from_the_brokers() -> None
         assert b"former" in records_of(await second.call("fetch", VERSION, ask({0: 0})))
         await counted(it, "verify_differences", 1)
 
-        (line,) = it.told("verify-mismatch")
+        (line,) = it.logged("verify-mismatch")
         assert "topic=t partition=0 offset=0" in line

@@ -38,7 +38,7 @@ async def sharing(folder: Path, mode: Mode = "principal") -> AsyncIterator[Proxi
             yield it
             it.proxy.stop()
             with trio.fail_after(10):
-                while not it.told("ledger-closed"):
+                while not it.logged("ledger-closed"):
                     await trio.sleep(0.01)
 
 

@@ -144,7 +144,7 @@ async def test_clients_are_served_by_tls_and_in_plaintext_they_are_not(authority
             await plain.send("metadata", 5, {})
             assert await plain.receive_frame() is None
 
-        assert "the client speaks plaintext" in it.told("client-tls-failed")[0]
+        assert "the client speaks plaintext" in it.logged("client-tls-failed")[0]
         assert it.proxy.counts["handshakes_failed"] == 1
 
 
@@ -156,7 +156,7 @@ async def test_a_client_that_says_nothing_is_hung_up_on(
     async with secured(shown(ours)) as it, it.client(1) as silent:
         with trio.fail_after(5):
             assert await silent.receive_frame() is None
-        assert "the TLS handshake timed out" in it.told("client-tls-failed")[0]
+        assert "the TLS handshake timed out" in it.logged("client-tls-failed")[0]
 
 
 async def test_where_clients_need_a_certificate_none_is_served_without(
@@ -174,7 +174,7 @@ async def test_where_clients_need_a_certificate_none_is_served_without(
             async with client(it, context) as connection:
                 with pytest.raises(OSError, match="closed"):
                     await read(connection)
-        without, unknown = it.told("client-tls-failed")
+        without, unknown = it.logged("client-tls-failed")
         assert "the client sends no certificate" in without
         assert "see listen-tls-client-ca" in unknown
 
@@ -220,7 +220,7 @@ async def test_a_new_certificate_is_shown_to_the_next_client(
         link.unlink()
         link.symlink_to(tmp_path / "v1")
         with trio.fail_after(5):
-            while not it.told("credentials-reloaded"):
+            while not it.logged("credentials-reloaded"):
                 await trio.sleep(0.02)
         with pytest.raises(OSError, match="closed"):
             async with client(it, trusting(authority)) as connection:

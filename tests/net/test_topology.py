@@ -18,7 +18,7 @@ from tests.net.proxied import Proxied, ask, proxied, running
 
 
 def refreshes(it: Proxied) -> int:
-    return len(it.told("metadata-refreshed"))
+    return len(it.logged("metadata-refreshed"))
 
 
 async def test_many_clients_that_miss_a_topic_at_once_cost_a_request_or_two() -> None:
@@ -121,7 +121,7 @@ async def test_the_id_that_stands_for_no_topic_is_told_to_be_unknown_and_never_a
         with trio.fail_after(3):
             response = await client.call("fetch", 13, {**ask({}), **topics})
         assert [each.error_code for each in response.responses[0].partitions] == [100]
-        assert it.told("metadata-refreshed")[-1].endswith("topics=0")
+        assert it.logged("metadata-refreshed")[-1].endswith("topics=0")
 
 
 async def test_what_is_no_topic_is_not_remembered_without_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,10 +37,10 @@ async def test_it_is_told_when_sidefetch_stops() -> None:
         it.proxy.traffic.add_records("t", "a", True, 10)
         it.proxy.stop()
         with trio.fail_after(5):
-            while not it.told("stopped"):
+            while not it.logged("stopped"):
                 await trio.sleep(0.01)
 
-    assert "crossed_bytes=10" in it.told("stopped")[0]
+    assert "crossed_bytes=10" in it.logged("stopped")[0]
 
 
 @pytest.mark.parametrize("is_rack_aware", [True, False], ids=["brokers choose", "brokers don't"])

@@ -47,9 +47,9 @@ client and the responses to its fetches, by which clients are ranked. ``upgraded
 sent to brokers; equal to ``version`` if it did not upgrade the requests. ``why``: null if the version does not
 break."""
 
-_DROPPED: Final = tuple(lift for lift in UPGRADES.values() if lift.api != "JoinGroup")
+_DROPPED: Final = tuple(upgrade for upgrade in UPGRADES.values() if upgrade.api != "JoinGroup")
 SERVED_FROM: Final[Mapping[int, int]] = {
-    lift.key: lift.version + 1 for lift in sorted(_DROPPED, key=lambda lift: lift.version)
+    upgrade.key: upgrade.version + 1 for upgrade in sorted(_DROPPED, key=lambda upgrade: upgrade.version)
 }
 """The first version that Kafka 4 serves, by API key, if it is not 0."""
 _NAMES: Final[Mapping[int, str]] = {

@@ -87,7 +87,7 @@ class Chart:
     """``lines`` and ``stack``: the labels are consecutive, such as days. ``bars``: a bar for each label, with the
     series stacked. ``matrix``: a row for each series, and a column for each label."""
     title: str
-    told: str
+    alt_text: str
     """A description for people who cannot see the chart."""
     unit: Unit
     """The unit of the values."""

@@ -132,7 +132,7 @@ def _chart(chart: Chart) -> str:
     legend = "".join(f'<li class="{each.tone}">{escape(each.name)}</li>' for each in chart.series)
     is_named = chart.kind != "matrix" and len(chart.series) > 1
     drawings = "".join(
-        f'<div class="{name}" role="img" aria-label="{escape(chart.told)}">{draw_chart(chart, width_px)}</div>'
+        f'<div class="{name}" role="img" aria-label="{escape(chart.alt_text)}">{draw_chart(chart, width_px)}</div>'
         for name, width_px in (("wide", WIDE_PX), ("narrow", NARROW_PX))
     )
     return (

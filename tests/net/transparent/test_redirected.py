@@ -194,8 +194,8 @@ async def test_an_address_of_two_brokers_is_none_of_either(kernel: Kernel) -> No
             cluster.state.addresses[node_id] = cluster.state.addresses[1]
         async with transparent(cluster) as it, client(it, kernel, broker(it, 1)) as connection:
             await told(connection)
-            assert it.told("broker-address-ambiguous")
-            (line,) = it.told("connection-redirected")
+            assert it.logged("broker-address-ambiguous")
+            (line,) = it.logged("connection-redirected")
             assert not any(f"node={node_id}" in line for node_id in (1, 2, 3))
 
 
@@ -253,7 +253,7 @@ async def test_tls_passes_untouched_and_is_counted(kernel: Kernel, tmp_path: Pat
             assert await inside.receive_some() == b"you said hello"
         assert it.proxy.counts["passed_tls"] == 1
         assert it.proxy.counts["connections"] == 0
-        assert len(it.told("connection-forwarded")) == 1
+        assert len(it.logged("connection-forwarded")) == 1
 
 
 @pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n\r\n" * 20_000, b"hi"])
@@ -272,15 +272,15 @@ async def test_what_passes_is_waited_for_when_we_stop(kernel: Kernel) -> None:
         async with await trio.open_tcp_stream("127.0.0.1", it.config.downstream.transparent[0].port) as stream:
             await stream.send_all(b"hello, who are you?")
             with trio.fail_after(ANSWER_S):
-                while not it.told("connection-forwarded"):
+                while not it.logged("connection-forwarded"):
                     await trio.sleep(0.01)
             it.proxy.stop()
             await trio.sleep(0.1)
-            assert not it.told("stopped")
+            assert not it.logged("stopped")
             await stream.send_eof()
             assert await stream.receive_some() == b"HELLO, WHO ARE YOU?"
         with trio.fail_after(ANSWER_S):
-            while not it.told("stopped"):
+            while not it.logged("stopped"):
                 await trio.sleep(0.01)
 
 
@@ -292,7 +292,7 @@ async def test_who_cannot_be_passed_on_is_hung_up_on(kernel: Kernel) -> None:
             async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
                 await stream.send_all(b"GET / HTTP/1.1\r\n\r\n")
                 assert await hung_up_on(stream)
-        assert len(it.told("connection-forward-failed")) == it.proxy.counts["not_passed"] == 2
+        assert len(it.logged("connection-forward-failed")) == it.proxy.counts["not_passed"] == 2
 
 
 async def test_our_own_connection_is_not_taken_back(kernel: Kernel) -> None:
@@ -303,7 +303,7 @@ async def test_our_own_connection_is_not_taken_back(kernel: Kernel) -> None:
             await stream.send_all(b"GET / HTTP/1.1\r\n\r\n")
             assert await hung_up_on(stream)
         assert it.proxy.counts["loops_refused"] == 1
-        (line,) = it.told("redirect-loop")
+        (line,) = it.logged("redirect-loop")
         assert "--uid" in line
 
 
@@ -337,7 +337,7 @@ async def test_a_host_without_ipv6_is_listened_on_without_it(monkeypatch: pytest
         port = free_port_range(1)
         both = (Address("::1", port), Address("127.0.0.1", port))
         async with running(cluster, configured(cluster.bootstrap, transparent=both)) as it:
-            assert len(it.told("listen-address-skipped")) == 1
+            assert len(it.logged("listen-address-skipped")) == 1
             async with connect(f"127.0.0.1:{port}") as connection:
                 assert len(await told(connection)) == 1
         with pytest.raises(ExceptionGroup) as refused:
