@@ -35,7 +35,7 @@ class ProbeConnection(Protocol):
     def versions(self) -> Mapping[int, tuple[int, int]]:
         """The lowest and highest version of each API that the broker supports, by API key."""
 
-    async def ask(self, request: Any, /) -> Any:
+    async def send_request(self, request: Any, /) -> Any:
         """Send *request*, a request entity of the library kio, and return the broker's response entity."""
 
 

@@ -101,9 +101,9 @@ class FetchState:
         "_names",
         "_skipped",
         "_taken_in",
-        "asks",
         "checked",
         "named",
+        "requested",
         "unknown",
         "unreadable_errors",
     )

@@ -119,7 +119,7 @@ class UpstreamSession:
          with its response, or ``discard_plan`` if there is none. At most one fetch is in flight.
     """
 
-    __slots__ = ("_before", "asks", "state")
+    __slots__ = ("_before", "requested", "state")
 
     def __init__(self) -> None:
         self.state: FullFetchPlan | IncrementalFetchPlan = FullFetchPlan()

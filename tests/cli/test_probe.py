@@ -63,7 +63,7 @@ class Broker:
         )
         return DescribeConfigsResponse(throttle_time=i32Timedelta.parse(timedelta()), results=(result,))
 
-    async def ask(self, request: Any) -> Any:
+    async def send_request(self, request: Any) -> Any:
         if isinstance(request, DescribeConfigsRequest):
             return self.described(request)
         assert isinstance(request, MetadataRequest)

@@ -83,13 +83,13 @@ class WireAgreement(Accidents[ClientSession, FetchRequest, Seen, FetchResponse])
         return isinstance(seen.context, Incremental)
 
     def answer(self, seen: Seen) -> FetchResponse:
-        if not seen.requested:
+        if not seen.asks:
             request = seen.context.request
             return read(request.version, Exchange(request, 0.0, context=seen.context).empty())
         by_id = seen.context.request.by_id
         offsets: dict[PartitionKey, tuple[int, int, int]] = {}
         news: list[tuple[Topic, PartitionReply]] = []
-        for key, ask in seen.requested.items():
+        for key, ask in seen.asks.items():
             log, sent = self.logs[key], _sent(key, by_id=by_id)
             if log.error:
                 news.append((sent.topic, PartitionReply(key.partition, log.error, -1)))
@@ -112,7 +112,7 @@ class WireAgreement(Accidents[ClientSession, FetchRequest, Seen, FetchResponse])
         return SessionResponseFields(answer.error, session_id, answer.throttle_ms, list(replies_in(answer)))
 
     def check(self, seen: Seen, answer: FetchResponse) -> None:
-        assert seen.requested == self.wanted
+        assert seen.asks == self.wanted
         replies = replies_in(answer)
         self.told |= {
             key: (each.error, each.high_watermark, each.log_start_offset) for key, each in replies.items()

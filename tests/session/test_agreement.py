@@ -55,7 +55,7 @@ class SessionAgreement(Accidents[downstream._Session, SessionRequest, Seen, Told
         return isinstance(seen.context, downstream.IncrementalFetchContext)
 
     def answer(self, seen: Seen) -> Told:
-        states = {key: state_of(self.logs[key], ask.offset) for key, ask in seen.requested.items()}
+        states = {key: state_of(self.logs[key], ask.offset) for key, ask in seen.asks.items()}
         results: dict[downstream.Key, PlainPartitionState] = {heard(key): state for key, state in states.items()}
         return Told(seen.context.answer(results, self.now_s), states)
 
@@ -68,7 +68,7 @@ class SessionAgreement(Accidents[downstream._Session, SessionRequest, Seen, Told
         return SessionResponseFields(told.error, told.session_id, answer.throttle_ms, keys)
 
     def check(self, seen: Seen, answer: Told) -> None:
-        assert seen.requested == {key: as_heard(ask) for key, ask in self.wanted.items()}
+        assert seen.asks == {key: as_heard(ask) for key, ask in self.wanted.items()}
         keys = list(map(named, answer.answer.keys))
         self.told |= {key: answer.states[key] for key in keys}
         for key, ask in dict(self.wanted).items():

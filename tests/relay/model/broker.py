@@ -199,8 +199,10 @@ class ModelBroker:
         flight = Flight(read_request(header, cursor), link, at, now_s, known)
         said = session_request(flight.request)
         session = self.sessions._slots.get(said.session_id) if said.epoch > 0 else None
-        remembered = {} if session is None else {key: entry.ask for key, entry in session.entries.items()}
-        flight.covers = {key: ask for key, ask in {**remembered, **said.asks}.items() if key not in said.forget}
+        remembered = {} if session is None else {key: entry.wanted for key, entry in session.entries.items()}
+        flight.covers = {
+            key: ask for key, ask in {**remembered, **said.requested}.items() if key not in said.forget
+        }
         self.flights.append(flight)
         return flight
 
