@@ -234,9 +234,10 @@ class LogCache:
             self._queue[log] = None
 
     def join(self, reader: "Reader") -> None:
-        """Add a member: it is woken when a connection that its client fetch waits for opens or is lost.
+        """Add a member: it is woken by events of connections that its client fetch waits for.
 
-        Changes of a log wake the readers of that log (see ``read``).
+        These are the opening of the first connection to its leader, and the loss of a connection to a leader, or the
+        failure to open it. Changes of a log wake the readers of that log (see ``read``).
         """
         self.readers[reader] = None
 
@@ -342,11 +343,12 @@ class LogCache:
             self._dirty[reader.owner] = None
 
     def received(self, fetcher_id: FetcherId, frame: memoryview, now_s: float) -> None:
-        """Apply a broker's response to the logs, and wake their readers.
+        """Apply a broker's response to the logs, and wake the readers that it concerns.
 
-        A response with a top-level error, or a throttled one without partitions, changes no log: the waiting client
-        fetches are answered, paused or retried, and a follower's logs are read from the leader. If *frame* is no
-        response to the request in flight, the connection is closed and handled as lost.
+        A response that the session rejects, as for a top-level error, or a throttled one without partitions adds nothing
+        to a log: the waiting client fetches are answered, paused or retried. After a top-level error of a follower, other
+        than a session error, the fetcher's logs are dropped and read from the leader. If *frame* is no response to the
+        request in flight, the connection is closed and handled as lost.
         """
         fetcher = self._all_fetchers[fetcher_id]
         was_answering = fetcher.is_answering
@@ -407,11 +409,12 @@ class LogCache:
             self._count_rejection(fetcher, now_s)
 
     def lost(self, fetcher_id: FetcherId, now_s: float) -> None:
-        """Handle the loss of a connection, or that it could not be opened.
+        """Handle the loss of a connection, or that it could not be opened or used.
 
-        The logs of the fetcher, and those with records from its source, are dropped. If the source is a follower,
-        it is avoided for a time and the leader is read. Otherwise the waiting client fetches try again; they get an
-        error if the connection could not be opened, or at the fourth failure in a row.
+        The logs of the fetcher, and those with records from its source, are dropped. If the source is a follower, it is
+        avoided for a time and the leader is read. Otherwise the waiting client fetches try again. They get an error if
+        the connection could not be opened or used, at the fourth failure of the fetcher in a row, or at the fourth loss
+        within the client fetch.
         """
         fetcher = self._all_fetchers[fetcher_id]
         was_open = fetcher.is_open
@@ -476,8 +479,9 @@ class LogCache:
     def settle(self, now_s: float) -> None:
         """Place queued logs on fetchers, and command the requests that are due.
 
-        It also drops old entries, logs without readers and logs whose choice of replica has expired, and closes
-        connections whose response is overdue or that were unused for 30 s.
+        It also drops old entries, logs without readers for 1 s and logs whose choice of replica has expired, and closes
+        connections whose response is overdue. A fetcher without logs that has sent no request for 30 s closes its session
+        or, without one, its connection; the one that ``leader`` returns keeps its connection.
         """
         self._close_late(now_s)
         for log in list(self._index.outdated(now_s)):
@@ -518,7 +522,11 @@ class LogCache:
         return [fetcher.id for fetcher in self._all_fetchers.values() if fetcher.is_in_flight]
 
     def deadline_s(self, now_s: float) -> float | None:
-        """Return the time at which ``settle`` is needed without an event; None for never."""
+        """Return the time at which ``settle`` is needed without an event; None for never.
+
+        It covers late responses and connections, delayed requests and old entries. The rest that ``settle`` does waits for
+        its next call.
+        """
         times = []
         for fetcher in self._all_fetchers.values():
             if fetcher.late_s is not None:

@@ -142,7 +142,10 @@ class ClientSession:
 
     @property
     def sections(self) -> tuple[TopicSection, ...]:
-        """All partitions of the session, as a full fetch names them; the same tuple until partitions change."""
+        """All partitions of the session, as a full fetch names them.
+
+        It is the same tuple until a request changes or forgets partitions, or has another Fetch version.
+        """
         if self._sections is None:
             self._sections = tuple(TopicSection(topic, part.entries) for topic, part in self._parts.items())
         return self._sections

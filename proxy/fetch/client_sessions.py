@@ -76,8 +76,9 @@ class Context(ABC):
     def answer(self, template: ResponseTemplate, updates: Mapping[Topic, Sequence[PartitionUpdate]]) -> Answer:
         """Return the response with *updates*, and with the partitions of *template* that the client must be sent.
 
-        *template* must have the partitions of ``request``, with their last offsets; *updates* has records and
-        errors. Call this once, or ``empty`` in its place: the partitions count as sent.
+        If the session refuses the request, it has only the session's error. *template* must have the partitions of
+        ``request``, with their last offsets; *updates* has records and errors. Call this once, or ``empty`` in its place:
+        in a session, the partitions without an error count as sent.
         """
 
     def empty(self) -> Answer:
@@ -130,7 +131,8 @@ class NewSession(Sessionless):
 class Incremental(Context):
     """The context of a request within a session: its response has only the partitions that changed.
 
-    If a later request has used the session meanwhile, the response is INVALID_FETCH_SESSION_EPOCH.
+    If a later request has advanced the session's epoch meanwhile, the response is INVALID_FETCH_SESSION_EPOCH. If the
+    session was only closed or evicted, the response is sent as usual.
     """
 
     session_id: SessionId

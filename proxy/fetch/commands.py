@@ -135,9 +135,10 @@ class Worker(enum.Enum):
 
 @attrs.frozen
 class RunInThread:
-    """A command: call ``run`` in a thread, then pass its result to the worker.
+    """A command: call ``run`` in a thread, then notify the worker that it has ended.
 
-    A worker has at most one such call at a time.
+    The pass-through connection gets the result; the reader does not need it. A worker has at most one such call at a
+    time.
     """
 
     worker: Worker

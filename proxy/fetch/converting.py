@@ -96,9 +96,11 @@ class Job:
 
     @property
     def taken(self) -> tuple[int, int]:
-        """The size of the original records that the response has, and the offset behind them.
+        """The size of the original records that the job uses up, and the offset behind them.
 
-        They are fewer than those of ``reply`` if more converted ones exceed a limit.
+        With ``Converted``, they are fewer than those of ``reply`` if the conversion ends at a limit, at damage or at a
+        refused codec. With ``NothingForClient``, ``IncompleteEntry`` or an error, they are all of them, though the
+        response has none.
         """
         records = memoryview(self.reply.records) if self.conversion is None else self.conversion.source
         if len(records) == len(self.reply.records):
@@ -132,14 +134,16 @@ def are_small(conversions: Sequence[DownConversion]) -> bool:
 
 
 def begin_all(jobs: Sequence[Job], max_bytes: int, cpu_s: CpuClock, *, is_cut: bool = False) -> None:
-    """Begin the conversions of *jobs* and set the ``outcome`` of each job; callable from any thread.
+    """Begin the conversions of *jobs* and set the ``outcome`` of each. Callable from any thread.
 
     Args: max_bytes: the client's limit for all records of the response.
-          is_cut: whether an entry that exceeds a limit is sent even behind other partitions, as below Fetch v3;
-              otherwise its outcome is ``NoRoom``.
-    Cost: up to the conversion of one batch for each job; its CPU time is added to ``conversion.counts``. Converted
-        records of up to twice the original bytes, or 128 KiB if that is more, are kept until they are sent; the
-        rest is dropped, and converted again when it is sent.
+          is_cut: whether output that exceeds a limit is sent even behind other partitions, as below Fetch v3;
+              otherwise the outcome of its job is ``NoRoom``. The output is the first converted entry, or all records
+              of a job without conversion.
+    Cost: for each job, up to the conversion of one batch, or of all records if they are a chunk or less. Its CPU time
+        is added to ``conversion.counts``, which are reset if the output is dropped. The kept output of all jobs
+        together is limited to twice the original bytes, or 128 KiB if that is more. Other output is dropped, and
+        converted again if it is sent.
     """
     left = max(_AHEAD * sum(len(job.reply.records) for job in jobs), _AHEAD_BYTES)
     used_bytes = 0

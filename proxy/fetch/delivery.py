@@ -75,9 +75,10 @@ class Delivery:
     def update(self, request: FetchRequest, topology: Topology, at: Positions, *, by_id: bool) -> Change:
         """Adopt the partitions of a client fetch, or a new topology for it; return the changes.
 
-        The response template is adapted. For a client that sends no leader epochs, truncation checks begin where
-        the epoch has grown since it read up to its offset. If the Fetch version or the isolation level has changed,
-        the client's logs are dropped, unless clients share the cache.
+        The response template is adapted. For a client that sends no leader epochs, truncation checks begin where the epoch
+        has grown since it last got records, and its offset is not above their high watermark; for partitions not yet read
+        on this connection, only at exactly the offset up to which its client id last read. If the Fetch version or the
+        isolation level has changed, the client's logs are dropped, unless clients share the cache.
 
         Args: request: the fetch, with all partitions of the client's session.
               at: the logs that the client reads; partitions with outdated offsets are added to its ``changed``.
@@ -167,18 +168,18 @@ class Delivery:
         topology: Topology,
         commands: list[ReaderCommand],
     ) -> bool:
-        """Add a broker's response for a partition to the client's, unless the partition is to be read again.
+        """Add a broker's response for a partition to the client's, unless it is to be read again.
 
-        It is read again, without Sidefetch's changes to the request, if the broker answers OFFSET_OUT_OF_RANGE to
-        an offset that Sidefetch changed or to a truncation check, or if the check finds nothing missing below the
-        offset. *reply* is a response other than records that a log can hold: an error, a redirect, a diverging
-        epoch, or damaged records. The client gets it as it is, except for damaged records that need conversion
-        (CORRUPT_MESSAGE), the refusal of an epoch that Sidefetch added (NOT_LEADER_OR_FOLLOWER), and truncation
-        that it has detected (OFFSET_OUT_OF_RANGE). Topics with stale metadata are added to ``stale``, telemetry to
-        *commands*.
+        It is read again, without Sidefetch's changes to the request, if the broker answers OFFSET_OUT_OF_RANGE to an
+        offset that Sidefetch changed or to a truncation check, or if the check finds nothing missing below the offset.
+        *reply* is a response other than records that a log can hold: an error, a redirect, a diverging epoch, or damaged
+        records. The client gets it as it is, with an error code that its Fetch version has, except for damaged records
+        that need conversion (CORRUPT_MESSAGE), the refusal of an epoch that Sidefetch added (NOT_LEADER_OR_FOLLOWER), and
+        truncation that it has detected (OFFSET_OUT_OF_RANGE). Topics with stale metadata are added to ``stale``,
+        telemetry to *commands*. No effect if the partition is not requested any more.
 
-        Return whether the broker refuses a topic id or a leader epoch that Sidefetch added to the request, so that
-        its metadata is out of date.
+        Return whether the broker refuses a topic id or a leader epoch that Sidefetch added to the request, so that its
+        metadata is out of date.
         """
         key = log.key.partition
         named, wanted = self.state.named.get(key.topic), self.state.requested.get(key)

@@ -65,7 +65,10 @@ class FetchParams:
 
 @attrs.define
 class Exchange:
-    """The state of one Fetch request of a client, from its arrival to its response."""
+    """The state of one Fetch request of a client, from its start to its response.
+
+    It starts when all earlier requests of the connection are answered.
+    """
 
     request: FetchRequest
     """The request, with all partitions of the client's session."""
@@ -132,7 +135,10 @@ class Exchange:
         )
 
     def has_epoch(self, topic: Topic, partition: int) -> bool:
-        """Return whether the request has a leader epoch for the partition. Cost: O(partitions of the topic)."""
+        """Return whether the request has a leader epoch for the partition.
+
+        Cost: O(topics of the request + partitions of the topic).
+        """
         layout = request_layout(self.version)
         return any(
             fields[0] == partition and layout.fetch_partition(fields).epoch != UNKNOWN
@@ -153,8 +159,8 @@ class Exchange:
     def refusal(self, error: int) -> Pieces:
         """Return a response with a top-level *error*, for a fetch that a broker refused as a whole.
 
-        Below v13, each partition of a full fetch has the error, too, as from brokers. Below v7, only the partitions
-        have it, since responses have no top-level error.
+        Below v13, each partition of a full fetch has the error, too, as from brokers, or the code that replaces it in the
+        client's Fetch version. Below v7, only the partitions have it, since responses have no top-level error.
         """
         failed, updates = Answer(error, self.request.session_id, 0, 0, []), _NO_UPDATES
         if self.version < 13 and isinstance(self.context, Sessionless):

@@ -124,7 +124,8 @@ class Fetcher:
     """A loop of upstream fetches to one broker, with at most one in flight, and its fetch session.
 
     Each request has all logs of the fetcher, at their ends. Logs join only while no request is in flight, and may
-    leave at any time. After a reconnect the session is kept, unless the connection was lost with a fetch in flight.
+    leave at any time. After a reconnect the session is kept, unless the connection was lost with a fetch in flight,
+    or the broker now names topics in another way (by id or by name).
     """
 
     id: FetcherId

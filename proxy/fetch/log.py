@@ -156,7 +156,10 @@ class CachedLog:
         return Slice(records, next_offset, aborted, arrived_s)
 
     def contains(self, offset: int, since_s: float) -> bool:
-        """Return whether *offset* is the end of the log, or within an entry that arrived at *since_s* or later."""
+        """Return whether *offset* is the end of the log, or in a part that arrived since *since_s*.
+
+        A part is the range of one broker response. Offsets in gaps between its entries count, too.
+        """
         if offset == self.end:
             return True
         if not self.start <= offset < self.end:

@@ -37,7 +37,10 @@ class OffsetTable:
         return known if known == offsets else offsets
 
     def raise_to(self, key: PartitionKey, epoch: int, offsets: Offsets) -> Offsets:
-        """Return *offsets*, each raised to the known one if that is higher and of the same leader *epoch*."""
+        """Return *offsets*, each raised to the known one if that is higher and of the same leader *epoch*.
+
+        With epoch -1, which stands for none, they are returned unchanged.
+        """
         known_epoch, known = self._known.get(key, (UNKNOWN, None))
         return offsets if known is None or epoch != known_epoch or epoch == UNKNOWN else highest(offsets, known)
 

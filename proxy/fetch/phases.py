@@ -32,8 +32,9 @@ class Resolving:
 class Collecting:
     """The phase in which the fetch waits for logs.
 
-    It ends when two conditions hold: there are enough records, an error, or the max wait is over; and brokers have
-    nothing new for each partition without records or an error. Throttling or a failure ends it earlier.
+    It ends when two conditions hold: the fetch is due (``Positions.is_due``); and each partition is ready, in the
+    response already, or counts as having nothing new (``Positions.is_sure``), with known offsets. Throttling, a
+    failure or outdated metadata ends it earlier.
     """
 
 

@@ -20,7 +20,10 @@ __all__ = ["Deliverable", "Positions"]
 
 
 class Deliverable(NamedTuple):
-    """The records for one response to a client, within its limits."""
+    """The records for one response to a client, within its limits except for large entries.
+
+    The first entry may exceed a limit (KIP-74). Below Fetch v3, later ones may, too: they are cut off afterwards.
+    """
 
     slices: list[tuple[PartitionKey, Slice]]
     """The records by partition: first those that did not fit before, else in the order of becoming ready."""
@@ -141,7 +144,7 @@ class Positions:
             self.cache.void(log)
 
     def void_all(self) -> None:
-        """Drop all logs if clients do not share the log cache, so that brokers report all offsets again."""
+        """Drop the client's logs, unless clients share the log cache; new ones must be found."""
         if self.cache.key.is_exclusive:
             for log in list(self.logs.values()):
                 self.cache.void(log)
@@ -288,9 +291,10 @@ class Positions:
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether responses have confirmed for the client fetch that its logs have no records beyond their ends.
+        """Whether responses have confirmed for the client fetch that its logs have no more records.
 
-        Logs may have undelivered records. Cost: O(fetchers).
+        Logs may have undelivered records; those of them on no fetcher need no confirmation. False while a partition is
+        loose. Cost: O(fetchers + logs on no fetcher + logs that were cut off).
         """
         if self.loose or any(key not in self.ready for key in self._unconfirmed()):
             return False
@@ -305,7 +309,11 @@ class Positions:
         return Counter(self.logs[key].fetcher for key in self.ready)
 
     def parked_times_s(self) -> Iterator[float]:
-        """Yield, for each request in flight with logs of the client, the time from which it counts as parked."""
+        """Yield the time from which each request in flight counts as parked, if it can be parked.
+
+        These are the requests of fetchers with logs of the client. A request without max wait, for instance, is never
+        parked, but its time is yielded as well.
+        """
         for fetcher in self.fetchers:
             if fetcher.is_in_flight:
                 yield fetcher.sure_s(self.number, is_cut=self._is_cut(fetcher))
@@ -362,10 +370,11 @@ class Positions:
         return now_s + INSTANT_S >= self.deadline_s
 
     def is_satisfied_by(self, fetcher: Fetcher) -> bool:
-        """Return whether the client fetch needs no further request of *fetcher*. Cost: O(ready).
+        """Return whether the client fetch, once it is due, needs no further request of *fetcher*.
 
-        A response has confirmed the client's logs there, with or without new records; or each of them has records
-        to deliver. Logs that were cut off count as confirmed only if any records are ready.
+        It needs none if a response has confirmed the client's logs there, with or without new records, or if each of
+        them has records to deliver. Logs that were cut off count as confirmed only if any records are ready.
+        Cost: O(ready + cut off).
         """
         if fetcher.confirmed >= self.number and (bool(self.ready) or not self._is_cut(fetcher)):
             return True
@@ -390,9 +399,10 @@ class Positions:
         return self.cache.key.is_exclusive and (self.cache.is_unparked or self.is_plain(now_s))
 
     def reads_end_of(self, log: SharedLog) -> bool:
-        """Return whether the client, a reader of *log*, is at its end, with or without an open fetch.
+        """Return whether the client, a reader of *log*, is known to be at its end.
 
-        The next response for the log then concerns it.
+        The next response for the log then concerns it, with or without an open fetch. The result is False while the
+        partition is loose, as after a delivery.
         """
         return log.key.partition not in self.ready and log.key.partition not in self.loose
 

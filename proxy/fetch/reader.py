@@ -157,7 +157,11 @@ class Reader:
         return self._moved((), now_s)
 
     def drain(self, now_s: float) -> list[ReaderCommand]:
-        """Answer the open client fetch within 0.1 s, and later ones after 0.1 s at most: Sidefetch shuts down."""
+        """End the wait of the open client fetch within 0.1 s, and of later ones after 0.1 s at most.
+
+        Sidefetch shuts down. Connecting, metadata, throttling, conversion or an outstanding response of a broker may delay
+        the answer further.
+        """
         self._is_draining = True
         if self._at is not None:
             self._at.cache.drain()
@@ -210,7 +214,10 @@ class Reader:
 
     @property
     def cache(self) -> LogCache | None:
-        """The log cache that the reader is a member of; None before the first fetch and after ``leave``."""
+        """The log cache that the reader is a member of; None if it is in none.
+
+        It joins one with the first fetch that has partitions, and is in none after ``leave``.
+        """
         return None if self._at is None else self._at.cache
 
     @property
@@ -257,7 +264,10 @@ class Reader:
     # ------------------------------------------------------------------------------------------- events of logs
 
     def restart_watchdog(self, now_s: float) -> None:
-        """Restart the timer of the watchdog: a large response was received, or another broker is asked."""
+        """Let the watchdog count from *now_s* at the earliest; before the end of the max wait, from that.
+
+        A large response was received, or another broker is asked. No effect without an open client fetch.
+        """
         if self._exchange is not None:
             self._exchange.watchdog_s = now_s
 

@@ -30,7 +30,8 @@ _UNKNOWN_OFFSETS: Final = (UNKNOWN, UNKNOWN, UNKNOWN)
 class LogKey(NamedTuple):
     """The identity of a cached log within its cache, except for its offsets.
 
-    The isolation level and the rack are the same for all logs of a cache.
+    The isolation level is the same for all logs of a cache. So is the rack, except that fetches to a rackless source
+    omit it.
     """
 
     partition: PartitionKey
