@@ -181,9 +181,12 @@ class LogCache:
         return self.number
 
     def read(self, reader: "Positions", key: LogKey, offset: int, max_bytes: int, now_s: float) -> SharedLog:
-        """Return a log that contains *offset* or ends there, a new one if needed, and add *reader* to its readers.
+        """Return a log of identity *key* that contains *offset* or ends there; *reader* becomes a reader.
 
-        *max_bytes*: the client's partition limit. Requests for the log use the largest of its readers.
+        It is a new one if there is none. Entries that arrived before ``reader.since_s`` do not count.
+
+        *max_bytes*: the client's partition limit. Requests for the log use the largest so far, or, if the cache has
+        only one reader, the last.
         """
         self._fetchers(key.source, self.routes(reader.node_id))
         log = self._index.find(key, offset, now_s, reader.since_s)
@@ -236,8 +239,8 @@ class LogCache:
     def join(self, reader: "Reader") -> None:
         """Add a member: it is woken by events of connections that its client fetch waits for.
 
-        These are the opening of the first connection to its leader, and the loss of a connection to a leader, or the
-        failure to open it. Changes of a log wake the readers of that log (see ``read``).
+        These are the opening of the first connection to its leader, and the loss of a connection to a leader, or
+        the failure to open it. Changes of a log wake the readers of that log (see ``read``).
         """
         self.readers[reader] = None
 
@@ -345,10 +348,10 @@ class LogCache:
     def received(self, fetcher_id: FetcherId, frame: memoryview, now_s: float) -> None:
         """Apply a broker's response to the logs, and wake the readers that it concerns.
 
-        A response that the session rejects, as for a top-level error, or a throttled one without partitions adds nothing
-        to a log: the waiting client fetches are answered, paused or retried. After a top-level error of a follower, other
-        than a session error, the fetcher's logs are dropped and read from the leader. If *frame* is no response to the
-        request in flight, the connection is closed and handled as lost.
+        A response that the session rejects, as for a top-level error, or a throttled one without partitions adds
+        nothing to a log: the waiting client fetches are answered, paused or retried. After a top-level error of a
+        follower, other than a session error, the fetcher's logs are dropped and read from the leader. If *frame* is
+        no response to the request in flight, the connection is closed and handled as lost.
         """
         fetcher = self._all_fetchers[fetcher_id]
         was_answering = fetcher.is_answering
@@ -411,10 +414,10 @@ class LogCache:
     def lost(self, fetcher_id: FetcherId, now_s: float) -> None:
         """Handle the loss of a connection, or that it could not be opened or used.
 
-        The logs of the fetcher, and those with records from its source, are dropped. If the source is a follower, it is
-        avoided for a time and the leader is read. Otherwise the waiting client fetches try again. They get an error if
-        the connection could not be opened or used, at the fourth failure of the fetcher in a row, or at the fourth loss
-        within the client fetch.
+        The logs of the fetcher, and those with records from its source, are dropped. If the source is a follower,
+        it is avoided for a time and the leader is read. Otherwise the waiting client fetches try again. They get an
+        error if the connection could not be opened or used, at the fourth failure of the fetcher in a row, or at
+        the fourth loss within the client fetch.
         """
         fetcher = self._all_fetchers[fetcher_id]
         was_open = fetcher.is_open
@@ -479,9 +482,9 @@ class LogCache:
     def settle(self, now_s: float) -> None:
         """Place queued logs on fetchers, and command the requests that are due.
 
-        It also drops old entries, logs without readers for 1 s and logs whose choice of replica has expired, and closes
-        connections whose response is overdue. A fetcher without logs that has sent no request for 30 s closes its session
-        or, without one, its connection; the one that ``leader`` returns keeps its connection.
+        It also drops old entries, logs without readers for 1 s and logs whose choice of replica has expired, and
+        closes connections whose response is overdue. A fetcher without logs that has sent no request for 30 s
+        closes its session or, without one, its connection; the one that ``leader`` returns keeps its connection.
         """
         self._close_late(now_s)
         for log in list(self._index.outdated(now_s)):
@@ -524,8 +527,8 @@ class LogCache:
     def deadline_s(self, now_s: float) -> float | None:
         """Return the time at which ``settle`` is needed without an event; None for never.
 
-        It covers late responses and connections, delayed requests and old entries. The rest that ``settle`` does waits for
-        its next call.
+        It covers late responses and connections, delayed requests and old entries. The rest that ``settle`` does
+        waits for its next call.
         """
         times = []
         for fetcher in self._all_fetchers.values():

@@ -187,7 +187,8 @@ class ClientSession:
         sent from now on, except those of partitions with an error. *template* must have the topics and partitions
         of ``sections``, in the same order.
 
-        Cost:   O(updates) if the template has not changed, else a comparison of its bytes and O(changed).
+        Cost:   O(updates) if neither the template nor the session has changed since the last response and that had
+            no *updates*; else a comparison of the template's bytes and O(changed).
         Source: ``FetchSession.CachedPartition.maybeUpdateResponseData``.
         """
         chosen: dict[Topic, dict[int, PartitionUpdate | None]] = {}

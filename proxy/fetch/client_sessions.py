@@ -77,8 +77,8 @@ class Context(ABC):
         """Return the response with *updates*, and with the partitions of *template* that the client must be sent.
 
         If the session refuses the request, it has only the session's error. *template* must have the partitions of
-        ``request``, with their last offsets; *updates* has records and errors. Call this once, or ``empty`` in its place:
-        in a session, the partitions without an error count as sent.
+        ``request``, with their last offsets; *updates* has records and errors. Call this once, or ``empty`` in its
+        place: in a session, the partitions without an error count as sent.
         """
 
     def empty(self) -> Answer:
@@ -131,8 +131,8 @@ class NewSession(Sessionless):
 class Incremental(Context):
     """The context of a request within a session: its response has only the partitions that changed.
 
-    If a later request has advanced the session's epoch meanwhile, the response is INVALID_FETCH_SESSION_EPOCH. If the
-    session was only closed or evicted, the response is sent as usual.
+    If a later request has advanced the session's epoch meanwhile, the response is INVALID_FETCH_SESSION_EPOCH. If
+    the session was only closed or evicted, the response is sent as usual.
     """
 
     session_id: SessionId
@@ -197,8 +197,9 @@ class ClientSessions:
     def open(self, request: FetchRequest, node_id: int, now_s: float) -> Context:
         """Return the context of a client's request, and apply the request to its session, if it names one.
 
-        A full request (epoch 0 or -1) closes the session that it names. A request that leaves its session without
-        partitions closes it, too. Otherwise the epoch of the session is advanced.
+        A full request (epoch 0 or -1) closes the session that it names. Any other is refused, and changes no
+        session, if the session is not found, or has another epoch or way to name topics. A request that leaves its
+        session without partitions closes it. Otherwise the epoch of the session is advanced.
 
         Args: node_id: the broker whose listener the client uses.
         Raises: LimitReached: the session has too many partitions; it is closed.

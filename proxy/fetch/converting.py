@@ -75,7 +75,11 @@ DEFAULT_POLICY: Final = Policy()
 
 @attrs.frozen
 class NoRoom:
-    """The outcome of a job whose first entry does not fit into the response behind those of other partitions."""
+    """The outcome of a job without room in the response, which has records of other partitions.
+
+    Its first converted entry, or all its records if they need no conversion, would exceed the limit of the
+    partition or the rest of that of the response.
+    """
 
 
 @attrs.define
@@ -98,9 +102,9 @@ class Job:
     def taken(self) -> tuple[int, int]:
         """The size of the original records that the job uses up, and the offset behind them.
 
-        With ``Converted``, they are fewer than those of ``reply`` if the conversion ends at a limit, at damage or at a
-        refused codec. With ``NothingForClient``, ``IncompleteEntry`` or an error, they are all of them, though the
-        response has none.
+        With ``Converted``, they are fewer than those of ``reply`` if the conversion ends at a limit, at damage or
+        at a refused codec. With ``NothingForClient``, ``IncompleteEntry`` or an error, they are all of them, though
+        the response has none.
         """
         records = memoryview(self.reply.records) if self.conversion is None else self.conversion.source
         if len(records) == len(self.reply.records):
@@ -138,12 +142,12 @@ def begin_all(jobs: Sequence[Job], max_bytes: int, cpu_s: CpuClock, *, is_cut: b
 
     Args: max_bytes: the client's limit for all records of the response.
           is_cut: whether output that exceeds a limit is sent even behind other partitions, as below Fetch v3;
-              otherwise the outcome of its job is ``NoRoom``. The output is the first converted entry, or all records
-              of a job without conversion.
-    Cost: for each job, up to the conversion of one batch, or of all records if they are a chunk or less. Its CPU time
-        is added to ``conversion.counts``, which are reset if the output is dropped. The kept output of all jobs
-        together is limited to twice the original bytes, or 128 KiB if that is more. Other output is dropped, and
-        converted again if it is sent.
+              otherwise the outcome of its job is ``NoRoom``. The output is the first converted entry, or all
+              records of a job without conversion.
+    Cost: for each job, up to the conversion of one batch, or of all records if they are a chunk or less. Its CPU
+        time is added to ``conversion.counts``, which are reset if the output is dropped. The kept output of all
+        jobs together is limited to twice the original bytes, or 128 KiB if that is more. Other output is dropped,
+        and converted again if it is sent.
     """
     left = max(_AHEAD * sum(len(job.reply.records) for job in jobs), _AHEAD_BYTES)
     used_bytes = 0

@@ -75,10 +75,11 @@ class Delivery:
     def update(self, request: FetchRequest, topology: Topology, at: Positions, *, by_id: bool) -> Change:
         """Adopt the partitions of a client fetch, or a new topology for it; return the changes.
 
-        The response template is adapted. For a client that sends no leader epochs, truncation checks begin where the epoch
-        has grown since it last got records, and its offset is not above their high watermark; for partitions not yet read
-        on this connection, only at exactly the offset up to which its client id last read. If the Fetch version or the
-        isolation level has changed, the client's logs are dropped, unless clients share the cache.
+        The response template is adapted. For a client that sends no leader epochs, truncation checks begin where
+        the epoch has grown since it last got records, and its offset is not above their high watermark; for
+        partitions not yet read on this connection, only at exactly the offset up to which its client id last read.
+        If the Fetch version or the isolation level has changed, the client's logs are dropped, unless clients share
+        the cache.
 
         Args: request: the fetch, with all partitions of the client's session.
               at: the logs that the client reads; partitions with outdated offsets are added to its ``changed``.
@@ -134,9 +135,10 @@ class Delivery:
                     exchange.add(topic, erroneous(partition, error))
 
     def answered(self, exchange: Exchange) -> set[PartitionKey]:
-        """Return the partitions of which the response has records or an error already, by the brokers' names.
+        """Return the partitions that are in the response already, by the brokers' names.
 
-        Errors of partitions that are not requested from brokers (``add_unreadable``) do not count.
+        These have records, an error or another result of a broker. Errors of partitions that are not requested from
+        brokers (``add_unreadable``) do not count.
         """
         return self._answered if exchange.updates else set()
 
@@ -170,16 +172,17 @@ class Delivery:
     ) -> bool:
         """Add a broker's response for a partition to the client's, unless it is to be read again.
 
-        It is read again, without Sidefetch's changes to the request, if the broker answers OFFSET_OUT_OF_RANGE to an
-        offset that Sidefetch changed or to a truncation check, or if the check finds nothing missing below the offset.
-        *reply* is a response other than records that a log can hold: an error, a redirect, a diverging epoch, or damaged
-        records. The client gets it as it is, with an error code that its Fetch version has, except for damaged records
-        that need conversion (CORRUPT_MESSAGE), the refusal of an epoch that Sidefetch added (NOT_LEADER_OR_FOLLOWER), and
-        truncation that it has detected (OFFSET_OUT_OF_RANGE). Topics with stale metadata are added to ``stale``,
-        telemetry to *commands*. No effect if the partition is not requested any more.
+        It is read again, without Sidefetch's changes to the request, if the broker answers OFFSET_OUT_OF_RANGE to
+        an offset that Sidefetch changed or to a truncation check, or if the check finds nothing missing below the
+        offset. *reply* is a response other than records that a log can hold: an error, a redirect, a diverging
+        epoch, or damaged records. The client gets it as it is, with an error code that its Fetch version has,
+        except for damaged records that need conversion (CORRUPT_MESSAGE), the refusal of an epoch that Sidefetch
+        added (NOT_LEADER_OR_FOLLOWER), and truncation that it has detected (OFFSET_OUT_OF_RANGE). Topics with stale
+        metadata are added to ``stale``, telemetry to *commands*. No effect if the partition is not requested any
+        more.
 
-        Return whether the broker refuses a topic id or a leader epoch that Sidefetch added to the request, so that its
-        metadata is out of date.
+        Return whether the broker refuses a topic id or a leader epoch that Sidefetch added to the request, so that
+        its metadata is out of date.
         """
         key = log.key.partition
         named, wanted = self.state.named.get(key.topic), self.state.requested.get(key)
@@ -237,7 +240,7 @@ class Delivery:
         return erroneous(reply.partition, ErrorCode.offset_out_of_range)
 
     def truncation_checked(self, key: PartitionKey) -> bool:
-        """End the truncation check of a partition, as its leader found none; return whether there was a check."""
+        """End the truncation check of a partition, whose leader found no truncation; return whether there was one."""
         return key in self.state.requested and self.state.end_check(key)
 
     def _is_read_again(self, key: PartitionKey, reply: PartitionReply) -> bool:
@@ -273,9 +276,10 @@ class Delivery:
                 del at.changed[key]
 
     def hand_out(self, exchange: Exchange, at: Positions, deliverable: Deliverable) -> tuple[Job, ...]:
-        """Add the records of *deliverable* to the response, or return them as jobs if some must be converted first.
+        """Add the records of *deliverable* to the response, or return them as jobs if some need conversion.
 
-        In the second case nothing is added. The client's positions move behind the records that are added.
+        In the second case nothing is added. Partitions whose records are added are not ready any more: their logs
+        must be found again, at the offset of the client's next fetch.
         """
         options = exchange.request.options
         target = self._policy.target(exchange.version, committed=bool(options.isolation))

@@ -73,7 +73,7 @@ class Exchange:
     request: FetchRequest
     """The request, with all partitions of the client's session."""
     started_s: float
-    """The time of its arrival."""
+    """The time at which it arrived, and all earlier requests were answered."""
     longest_s: float = float("inf")
     """The longest wait, even if the client's max wait is longer."""
     rack: str = ""
@@ -127,7 +127,7 @@ class Exchange:
     def add(self, topic: Topic, reply: PartitionReply, records: Piece | None = None) -> None:
         """Add a partition to the response, with *records* instead of those of *reply* if given.
 
-        An error code that the client's Fetch version does not have is replaced by an older one.
+        An error code that clients of this Fetch version cannot handle is replaced (see ``error_for``).
         """
         sent = reply._replace(error=error_for(self.version, reply.error)) if reply.error else reply
         self.updates.setdefault(topic, []).append(
@@ -159,8 +159,9 @@ class Exchange:
     def refusal(self, error: int) -> Pieces:
         """Return a response with a top-level *error*, for a fetch that a broker refused as a whole.
 
-        Below v13, each partition of a full fetch has the error, too, as from brokers, or the code that replaces it in the
-        client's Fetch version. Below v7, only the partitions have it, since responses have no top-level error.
+        Below v13, each partition of a full fetch has the error, too, as from brokers, or the code that replaces it
+        in the client's Fetch version. Below v7, only the partitions have it, since responses have no top-level
+        error.
         """
         failed, updates = Answer(error, self.request.session_id, 0, 0, []), _NO_UPDATES
         if self.version < 13 and isinstance(self.context, Sessionless):
@@ -171,12 +172,16 @@ class Exchange:
         return self._framed(failed, updates)
 
     def unreadable(self, error: int) -> Pieces:
-        """Return a response in which each partition of the fetch, or of its session, has *error*."""
+        """Return a response in which each partition of the fetch, or of its session, has *error*.
+
+        Old Fetch versions get the code that replaces it (``error_for``). If a later request has used the session,
+        the response has only the session's error.
+        """
         template, updates = self._all_erroneous(error)
         return self._framed(self.context.answer(template, updates), updates)
 
     def empty(self) -> Pieces:
-        """Return a response without partitions; with the session's error if the session refuses the request."""
+        """Return a response without partitions, with the session's error if there is one."""
         return self._framed(self.context.empty(), _NO_UPDATES)
 
     def _all_erroneous(self, error: int) -> tuple[ResponseTemplate, dict[Topic, list[PartitionUpdate]]]:

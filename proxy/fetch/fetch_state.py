@@ -180,8 +180,9 @@ class FetchState:
     def skip(self, key: PartitionKey, offset: int) -> None:
         """Request a partition from *offset* instead of the client's own, earlier offset.
 
-        The skip ends with ``undo_skip``, when any field of the partition changes in the client's request, or when
-        its topic has new metadata.
+        The skip ends with ``undo_skip``; when any field of the partition, or the list of requested partitions of
+        its topic, changes in the client's request; when the topic has new metadata; or when the request's encoding
+        or context changes (see ``update``).
         """
         self._skipped.setdefault(key, self.requested[key].offset)
         self.requested[key] = self.requested[key]._replace(offset=offset)

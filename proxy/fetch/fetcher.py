@@ -185,7 +185,10 @@ class Fetcher:
 
     @property
     def is_follower(self) -> bool:
-        """Whether the broker is read as a replica, not as the leader."""
+        """Whether the broker is a closer replica that is read in place of the one of the client's listener.
+
+        It is False for a follower that a client chose itself: Sidefetch treats that as the leader.
+        """
         return self._route in ("preferred", "selected")
 
     @property
@@ -239,9 +242,10 @@ class Fetcher:
     def is_sure(self, number: int, now_s: float, *, is_probe: bool, has_records: bool, is_cut: bool) -> bool:
         """Return whether the broker confirms, for client fetch *number*, that the logs have no new records.
 
-        It does if it has answered a request that was sent after the client fetch began, or a long poll that was
-        waiting then. It also does while a long poll is in flight that was sent before the client fetch began, or
-        that has been in flight for 50 ms; time in which the broker throttles does not count.
+        It does if a response has confirmed it (``confirmed``): usually to a request that was sent after the client
+        fetch began, or to a long poll that was waiting then. It also does while a long poll is in flight whose
+        response has not begun, if it was sent before the client fetch began or has been in flight for 50 ms; time
+        in which the broker throttles does not count.
 
         Args: is_probe: whether only a response confirms it.
               has_records: whether the client's response has records or errors of other logs; a request that waits
@@ -435,9 +439,10 @@ class Fetcher:
     ) -> FetchResult:
         """Decode the broker's response in *frame*, and apply it to the session, but not to the logs.
 
-        No request is in flight afterwards.
+        No request is in flight afterwards, unless it raises.
 
-        Args: number: the number of the last client fetch for which the response to a long poll counts.
+        Args: number: the number of the last client fetch for which the response to a long poll counts; after
+                  ``answering``, the number from there counts instead.
               topic_name: returns the name of a topic for telemetry.
               client_fetches: the number of client fetches that the response serves, for telemetry.
         Raises: BrokerProtocolError: *frame* is malformed, or no response to the request in flight. The caller must

@@ -66,8 +66,9 @@ class _Chunk:
 class CachedLog:
     """The cached records of one partition from offset ``start`` to before ``end``.
 
-    All were read in one leader epoch at one isolation level. Use: fetch from ``end`` and ``append`` the response;
-    ``slice`` records for readers; ``trim`` records that are read or old.
+    All were requested with the same leader epoch, if any, and isolation level. Use: fetch from ``end`` and
+    ``append`` the response; ``slice`` records for readers; ``skip`` records that are read, ``trim`` deleted ones,
+    and ``trim_before`` old ones.
     """
 
     __slots__ = ("_aborted", "_chunks", "_size_bytes", "end", "start")

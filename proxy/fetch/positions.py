@@ -249,7 +249,7 @@ class Positions:
             self._served[key] = None
 
     def delivered(self, key: PartitionKey, next_offset: int) -> None:
-        """Record that the client gets records of a partition: its log must be found again.
+        """Record that records of a partition were handed out or left out: its log must be found again.
 
         If clients do not share the log, the records before *next_offset* are dropped.
         """
@@ -259,7 +259,7 @@ class Positions:
         self.loose[key] = None
 
     def is_sure(self, now_s: float, answered: Container[PartitionKey], *, has_records: bool) -> bool:
-        """Return whether each partition is ready, in *answered*, or known to have nothing new. Cost: O(ready).
+        """Return whether each partition is ready, in *answered*, or known to have nothing new.
 
         The last holds if a response says so (confirmed), or if a long poll is unanswered (parked): at once if it
         was sent before the client fetch began and no log of the client there is cut off, else after 50 ms. For a
@@ -269,6 +269,7 @@ class Positions:
         Args: answered: the partitions that the response has already.
               has_records: whether the response has records or errors: cut-off partitions then count as confirmed,
                   and requests that wait for more than one byte as parked.
+        Cost: O(ready partitions, and those that are loose or whose logs are on no fetcher).
         """
         if any(key not in answered for key in self.loose):
             return False
@@ -293,8 +294,8 @@ class Positions:
     def is_confirmed(self) -> bool:
         """Whether responses have confirmed for the client fetch that its logs have no more records.
 
-        Logs may have undelivered records; those of them on no fetcher need no confirmation. False while a partition is
-        loose. Cost: O(fetchers + logs on no fetcher + logs that were cut off).
+        Logs may have undelivered records; those of them on no fetcher need no confirmation. False while a partition
+        is loose. Cost: O(fetchers + logs on no fetcher + logs that were cut off).
         """
         if self.loose or any(key not in self.ready for key in self._unconfirmed()):
             return False
@@ -311,8 +312,8 @@ class Positions:
     def parked_times_s(self) -> Iterator[float]:
         """Yield the time from which each request in flight counts as parked, if it can be parked.
 
-        These are the requests of fetchers with logs of the client. A request without max wait, for instance, is never
-        parked, but its time is yielded as well.
+        These are the requests of fetchers with logs of the client. A request without max wait, for instance, is
+        never parked, but its time is yielded as well.
         """
         for fetcher in self.fetchers:
             if fetcher.is_in_flight:
@@ -345,7 +346,10 @@ class Positions:
 
     @property
     def wants_more(self) -> bool:
-        """Whether records are ready, but fewer than min bytes, and nothing else ends the wait."""
+        """Whether records are ready, but fewer than min bytes, and ``has_enough`` is not set.
+
+        The end of the max wait does not count.
+        """
         return 0 < self.ready_bytes < self.min_bytes and not self.has_enough
 
     @property
@@ -360,8 +364,8 @@ class Positions:
     def is_due(self, now_s: float) -> bool:
         """Return whether the client fetch need not wait for more records, or its max wait is over.
 
-        It need not if min bytes or a limit is reached, a partition has an error, or all brokers have answered a
-        request with the client's max wait.
+        It need not if ``has_enough`` is set: min bytes are reached, the response has no room for all ready records,
+        it has an error already, or, if ``waits_upstream``, responses have confirmed all logs.
         """
         return self.has_enough or self.is_over(now_s)
 
@@ -372,8 +376,8 @@ class Positions:
     def is_satisfied_by(self, fetcher: Fetcher) -> bool:
         """Return whether the client fetch, once it is due, needs no further request of *fetcher*.
 
-        It needs none if a response has confirmed the client's logs there, with or without new records, or if each of
-        them has records to deliver. Logs that were cut off count as confirmed only if any records are ready.
+        It needs none if a response has confirmed the client's logs there, with or without new records, or if each
+        of them has records to deliver. Logs that were cut off count as confirmed only if any records are ready.
         Cost: O(ready + cut off).
         """
         if fetcher.confirmed >= self.number and (bool(self.ready) or not self._is_cut(fetcher)):

@@ -159,8 +159,8 @@ class Reader:
     def drain(self, now_s: float) -> list[ReaderCommand]:
         """End the wait of the open client fetch within 0.1 s, and of later ones after 0.1 s at most.
 
-        Sidefetch shuts down. Connecting, metadata, throttling, conversion or an outstanding response of a broker may delay
-        the answer further.
+        Sidefetch shuts down. Connecting, metadata, throttling, conversion or an outstanding response of a broker
+        may delay the answer further.
         """
         self._is_draining = True
         if self._at is not None:
@@ -222,7 +222,10 @@ class Reader:
 
     @property
     def version(self) -> int:
-        """The Fetch version of requests to the client's broker; 0 before the first connection to it."""
+        """The Fetch version of requests to the client's broker, or of the last ones after a disconnect.
+
+        It is 0 before the first connection to it in the present log cache, and without a log cache.
+        """
         return 0 if self._at is None else self._at.cache.leader(self.node_id).version
 
     @property

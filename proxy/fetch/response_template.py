@@ -23,8 +23,8 @@ _NOTHING_KNOWN: Final = (UNKNOWN, UNKNOWN, UNKNOWN)
 class PartitionUpdate(NamedTuple):
     """One partition of a single response, spliced in for its template row and not kept there.
 
-    It has records or an error, or else a preferred replica or a diverging epoch. After ``IncompleteEntry`` it has no
-    records and no error.
+    It has records or an error, or else a preferred replica or a diverging epoch. After ``IncompleteEntry`` it has
+    no records and no error.
     """
 
     reply: PartitionReply
@@ -79,8 +79,8 @@ class ResponseTemplate:
 
         The known offsets of partitions are kept, except for *replaced* topics. New partitions have offsets -1.
 
-        Args: reshaped: the indices of the sections that are new, whose partitions differ from those of the last call, or
-                  whose topic is in *replaced*.
+        Args: reshaped: the indices of the sections that are new, whose partitions differ from those of the last
+                  call, or whose topic is in *replaced*.
               replaced: the topics that were deleted and created again under the same names.
         Cost: O(sections), and a copy; O(partitions) of the reshaped sections.
         """

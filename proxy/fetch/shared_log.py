@@ -30,8 +30,8 @@ _UNKNOWN_OFFSETS: Final = (UNKNOWN, UNKNOWN, UNKNOWN)
 class LogKey(NamedTuple):
     """The identity of a cached log within its cache, except for its offsets.
 
-    The isolation level is the same for all logs of a cache. So is the rack, except that fetches to a rackless source
-    omit it.
+    The isolation level is the same for all logs of a cache. So is the rack, except that fetches to a rackless
+    source omit it.
     """
 
     partition: PartitionKey
@@ -75,7 +75,7 @@ class SharedLog:
         self.offsets: Offsets = _UNKNOWN_OFFSETS
         """The highest high watermark, last stable offset and log start offset that its responses had."""
         self.max_bytes = 0
-        """The largest partition limit (max bytes) of its readers."""
+        """The partition limit (max bytes) of requests: the largest of its readers so far, or of its only one the last."""
         self.is_cut = False
         """Whether its source had more records than its last response had room for."""
         self.confirmed = 0
@@ -199,9 +199,10 @@ class LogIndex:
         return self._logs.keys()
 
     def overtaken(self, log: SharedLog) -> Iterator[SharedLog]:
-        """Yield each log with the identity of *log* whose end is within another one, after *log* has grown.
+        """Yield the other logs of its identity whose end is within *log*, after *log* has grown.
 
-        It need not be filled further. The result may contain *log* itself.
+        Also yield *log* itself, once for each of these logs that contains its end or ends there. A yielded log need
+        not be filled further.
         """
         for other in self._logs.get(log.key.partition, ()):
             if other is not log and other.key == log.key:

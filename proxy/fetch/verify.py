@@ -73,8 +73,8 @@ class Compared:
 def samples(request: FetchRequest, pieces: Sequence[bytes | memoryview], topology: Topology) -> list[Sample]:
     """Return a sample of each partition with records in *pieces*, a response to *request*.
 
-    There are no samples if the response is over 16 MiB. Partitions with an error, or of a topic that *topology* lacks,
-    are left out.
+    There are no samples if the response is over 16 MiB. Partitions with an error, or of a topic that *topology*
+    lacks, are left out.
     """
     if sum(map(len, pieces)) > _LARGEST_ANSWER_BYTES:
         return []
