@@ -240,7 +240,7 @@ class Delivery:
         return erroneous(reply.partition, ErrorCode.offset_out_of_range)
 
     def truncation_checked(self, key: PartitionKey) -> bool:
-        """End the truncation check of a partition, whose leader found no truncation; return whether there was one."""
+        """End the truncation check of a partition without truncation; return whether there was a check."""
         return key in self.state.requested and self.state.end_check(key)
 
     def _is_read_again(self, key: PartitionKey, reply: PartitionReply) -> bool:
