@@ -174,10 +174,11 @@ class LogCache:
         """Return the number of a client fetch that begins: one more than that of the last.
 
         *max_bytes*: the client's limit for its response. Upstream fetches use the largest so far, or, if the cache
-        has only one reader, the last.
+        has only one reader, the last; with read-ahead at least 64 KiB.
         """
         self.number += 1
-        self._max_bytes = max_bytes if self.key.is_exclusive else max(max_bytes, self._max_bytes)
+        limit = self._limit_ahead(max_bytes)
+        self._max_bytes = limit if self.key.is_exclusive else max(limit, self._max_bytes)
         return self.number
 
     def read(self, reader: "Positions", key: LogKey, offset: int, max_bytes: int, now_s: float) -> SharedLog:
@@ -186,7 +187,7 @@ class LogCache:
         It is a new one if there is none. Entries that arrived before ``reader.since_s`` do not count.
 
         *max_bytes*: the client's partition limit. Requests for the log use the largest so far, or, if the cache has
-        only one reader, the last.
+        only one reader, the last; with read-ahead at least 64 KiB if the log is not new.
         """
         self._fetchers(key.source, self.routes(reader.node_id))
         log = self._index.find(key, offset, now_s, reader.since_s)
@@ -194,11 +195,15 @@ class LogCache:
             log.add_reader(reader)
             if log.fetcher is not None:
                 reader.placed(log, None, log.fetcher)
-        if max_bytes > log.max_bytes or (self.key.is_exclusive and max_bytes != log.max_bytes):
-            log.max_bytes = max_bytes
+        limit = self._limit_ahead(max_bytes) if log.max_bytes else max_bytes
+        if limit > log.max_bytes or (self.key.is_exclusive and limit != log.max_bytes):
+            log.max_bytes = limit
             if log.fetcher is not None:
                 log.fetcher.moved[log] = None
         return log
+
+    def _limit_ahead(self, max_bytes: int) -> int:
+        return max(max_bytes, _LARGE_BYTES) if self._config.reads_ahead else max_bytes
 
     def leave(self, reader: "Positions", log: SharedLog, now_s: float, *, is_replaced: bool) -> None:
         """Remove *reader* from the readers of *log*; drop the log if it has none left.

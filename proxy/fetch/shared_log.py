@@ -75,7 +75,7 @@ class SharedLog:
         self.offsets: Offsets = _UNKNOWN_OFFSETS
         """The highest high watermark, last stable offset and log start offset that its responses had."""
         self.max_bytes = 0
-        """The partition limit (max bytes) of requests: the largest of its readers so far; the last of an only reader."""
+        """The partition limit (max bytes) in requests; see ``LogCache.read``. 0 before the first reader."""
         self.is_cut = False
         """Whether its source had more records than its last response had room for."""
         self.confirmed = 0

@@ -32,6 +32,21 @@ def test_the_next_records_are_requested_before_the_client_asks_for_them() -> Non
     assert [dict(each.offsets) for each in play.asked[asked:]] == [{0: 60}]
 
 
+def test_client_that_reads_on_gets_several_responses_from_one_fetch() -> None:
+    play = reading()
+
+    assert [dict(play.asked[n].part_bytes) for n in (0, -1)] == [{0: SMALL}, {0: 64 * 1024}]
+
+
+def test_client_that_seeks_gets_no_more_than_it_asks_for() -> None:
+    play = reading()
+    play.answer({0: part(40, 2)})
+
+    play.fetch({0: 500})
+
+    assert dict(play.asked[-1].part_bytes) == {0: SMALL}
+
+
 def test_response_that_is_under_way_is_waited_for_and_not_requested_again() -> None:
     play = reading()
     asked = len(play.asked)
