@@ -118,9 +118,9 @@ class UpstreamConfig:
             "read-ahead",
             SWITCH,
             "Whether Sidefetch fetches the next records of a reading client before the client asks for them: of"
-            " each partition as much as the client requests, but at least 64 KiB. It speeds up clients that make many"
-            " small fetches; a seek wastes one response. It has no effect with upstream-max-wait 0, for clients"
-            " that recently got less than their fetch.min.bytes, and for 10 s after memory was used up.",
+            " each partition as much as the client requests, but at least 64 KiB. It speeds up clients that make"
+            " many small fetches; a seek wastes one response. It has no effect with upstream-max-wait 0 and for"
+            " clients that recently got less than their fetch.min.bytes.",
             "Default: off, until the tests that compare reads with and without Sidefetch have passed with it.",
         ),
     )

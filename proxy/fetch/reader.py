@@ -593,8 +593,9 @@ class Reader:
         if exchange.throttle_ms and exchange.version < _CLIENT_THROTTLES_VERSION:
             self._phase = Delayed(now_s + exchange.throttle_ms / 1000, pieces)
             return
-        is_parking = is_quiet and not (exchange.params.is_instant or at.is_plain(now_s))
-        if (is_parking or self._config.reads_ahead) and not self._is_draining and self._config.upstream_max_wait_s:
+        fetches_on = self._config.reads_ahead or (is_quiet and not exchange.params.is_instant)
+        is_bound = at.is_plain(now_s) or self._is_draining or not self._config.upstream_max_wait_s
+        if fetches_on and not is_bound:
             # The client does not wait now, so Sidefetch does: the next poll is answered without a request.
             for fetcher in at.fetchers:
                 fetcher.is_wanted = fetcher.is_wanted or not fetcher.is_in_flight
