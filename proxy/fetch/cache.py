@@ -346,9 +346,15 @@ class LogCache:
     def answering(self, fetcher_id: FetcherId) -> None:
         """Record that a large response has begun to arrive: its request is not late, nor means "nothing new"."""
         fetcher = self._all_fetchers[fetcher_id]
-        fetcher.answering(self.number)
+        fetcher.answering(self._confirmable)
         for reader in fetcher.waiting:
             self._dirty[reader.owner] = None
+
+    @property
+    def _confirmable(self) -> int:
+        """The number of the last client fetch for which a response to an earlier request may say "nothing new"."""
+        # If requests wait no longer than client fetches, each of these has its own and is answered with it.
+        return 0 if self.is_unparked else self.number
 
     def received(self, fetcher_id: FetcherId, frame: memoryview, now_s: float) -> None:
         """Apply a broker's response to the logs, and wake the readers that it concerns.
@@ -363,9 +369,7 @@ class LogCache:
         try:
             served = 1 if self.key.is_exclusive else len(fetcher.waiting)
             name_of = self.topology.name_of
-            # If requests wait no longer than client fetches, each of these has its own and is answered with it.
-            begun = 0 if self.is_unparked else self.number
-            result = fetcher.received(frame, begun, now_s, topic_name=name_of, client_fetches=served)
+            result = fetcher.received(frame, self._confirmable, now_s, topic_name=name_of, client_fetches=served)
         except BrokerProtocolError as wrong:
             self._commands.append(CloseFetcher(fetcher_id, str(wrong), is_fault=True))
             self.lost(fetcher_id, now_s)

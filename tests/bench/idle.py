@@ -51,7 +51,7 @@ def _at(
             time.sleep(_SETTLE_S)
             fetches = tap.answered()
             lasting = fetches if name == "direct" else [fetch for fetch in fetches if fetch.is_incremental]
-            # The first two are of every partition; if the second takes longer than a client waits, it serves two.
+            # The first two are of every partition.
             assert 2 * len(lasting) >= _FETCHES, _story(fetches)
             costs = [float(fetch.request_bytes + fetch.response_bytes) for fetch in lasting]
             steady[name] += costs

@@ -617,7 +617,10 @@ def test_an_answer_to_another_isolation_is_not_served() -> None:
     assert records_of(answer) == {}
 
 
-def test_without_upstream_max_wait_each_idle_fetch_has_its_own_request_and_its_whole_wait() -> None:
+@pytest.mark.parametrize("is_large", [False, True])
+def test_without_upstream_max_wait_each_idle_fetch_has_its_own_request_and_its_whole_wait(
+    *, is_large: bool
+) -> None:
     play = Play(topology(1))
     play.established(0)
     play.fetch({0: 0}, max_wait_ms=250)
@@ -625,6 +628,8 @@ def test_without_upstream_max_wait_each_idle_fetch_has_its_own_request_and_its_w
     asked = len(play.asked)
 
     play.fetch({0: 0}, max_wait_ms=250)
+    if is_large:
+        play.handle(LinkAnswering(LONG_POLL))
 
     assert told(play.answer({})) == []
     assert len(play.asked) == asked + 1
