@@ -169,9 +169,9 @@ class DownConversion:
         """Drop the output that ``begin`` has kept, to free memory: it is converted again later, to the same bytes.
 
         Call it only between ``begin`` and the first ``next_chunk``: later, the output would start again from its
-        beginning. It resets ``counts``.
+        beginning. It resets ``counts``, except for the CPU time.
         """
-        self.counts = ConversionCounts()
+        self.counts = ConversionCounts(cpu_us=self.counts.cpu_us)
         self._aborted = AbortedBatchFinder(self._listed)
         self._entry = self._wrapper = self._error = None
         self._ready.clear()

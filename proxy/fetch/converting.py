@@ -145,9 +145,8 @@ def begin_all(jobs: Sequence[Job], max_bytes: int, cpu_s: CpuClock, *, is_cut: b
               otherwise the outcome of its job is ``NoRoom``. The output is the first converted entry, or all
               records of a job without conversion.
     Cost: for each job, up to the conversion of one batch, or of all records if they are a chunk or less. Its CPU
-        time is added to ``conversion.counts``, which are reset if the output is dropped. The kept output of all
-        jobs together is limited to twice the original bytes, or 128 KiB if that is more. Other output is dropped,
-        and converted again if it is sent.
+        time is added to ``conversion.counts``. The kept output of all jobs together is limited to twice the
+        original bytes, or 128 KiB if that is more. Other output is dropped, and converted again if it is sent.
     """
     left = max(_AHEAD * sum(len(job.reply.records) for job in jobs), _AHEAD_BYTES)
     used_bytes = 0

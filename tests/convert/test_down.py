@@ -150,23 +150,23 @@ def test_the_size_of_chunks_changes_no_message(log: Log, target: ConversionTarge
 
 @examples(100)
 @given(logs(), targets, st.data())
-def test_what_is_let_go_of_is_converted_again_to_the_same(
+def test_dropped_output_is_converted_again_to_the_same(
     log: Log, target: ConversionTarget, data: st.DataObject
 ) -> None:
     offset = data.draw(st.integers(log.parts[0].last_offset, log.last_offset))
-    kept, let_go = (DownConversion(log.data, offset, target, log.aborted) for _ in range(2))
+    kept, dropped = (DownConversion(log.data, offset, target, log.aborted) for _ in range(2))
     if not isinstance(kept.begin(), Converted):
         return
 
-    let_go.begin()
-    let_go.drop_output()
+    dropped.begin()
+    dropped.drop_output()
 
-    assert let_go.held_bytes == 0
-    assert convert(let_go) == convert(kept)
-    assert let_go.counts == kept.counts
+    assert dropped.held_bytes == 0
+    assert convert(dropped) == convert(kept)
+    assert dropped.counts == kept.counts
 
 
-def test_what_is_let_go_of_begins_again_with_its_first_message_where_what_is_before_has_none() -> None:
+def test_dropped_output_begins_again_with_its_first_message_if_earlier_ones_were_compacted() -> None:
     compacted = batch([Record(0, 0, None, None)], last_offset=3)
     log = memoryview(compacted + batch([Record(4, 0, b"k", b"v")], codec=Codec.GZIP))
     conversion = DownConversion(log, 3, attrs.evolve(V0, chunk_bytes=len(log)))

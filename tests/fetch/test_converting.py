@@ -1,5 +1,6 @@
 """Answers of many partitions that are to be converted, each of them a small bomb."""
 
+import itertools
 import random
 import tracemalloc
 from collections.abc import Sequence
@@ -60,6 +61,16 @@ def test_what_waits_to_be_sent_is_bounded_however_many_bombs_there_are(magic: in
     for each in conversions(jobs):
         assert sent(each) == expected
         assert each.counts == alone.counts, "what was converted twice was counted twice"
+
+
+def test_cpu_time_of_dropped_output_counts() -> None:
+    jobs = tuple(job(BOMB, ConversionTarget(1)) for _ in range(PARTITIONS))
+    clock = itertools.count()
+
+    begin_all(jobs, 2**31 - 1, lambda: float(next(clock)))
+
+    assert any(each.held_bytes == 0 for each in conversions(jobs))
+    assert all(each.counts.cpu_us == 1_000_000 for each in conversions(jobs))
 
 
 def test_what_grows_as_batches_do_is_converted_once() -> None:
