@@ -12,7 +12,7 @@ from proxy.config import Address, UpstreamConfig
 from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
 from proxy.net.io.logs import Log
 from proxy.net.upstream import topology
-from proxy.net.upstream.topology import TopologyService
+from proxy.net.upstream.topology import TopologyCallback, TopologyService
 from proxy.wire.fetch import TopicId
 from tests.net.proxied import Proxied, ask, proxied, running
 
@@ -69,10 +69,12 @@ async def test_the_broker_that_was_asked_last_may_go() -> None:
 
 
 @asynccontextmanager
-async def service(cluster: EmbeddedCluster) -> AsyncIterator[TopologyService]:
+async def service(
+    cluster: EmbeddedCluster, on_refreshed: TopologyCallback = lambda _: None
+) -> AsyncIterator[TopologyService]:
     """A service of its own, that has found the cluster."""
     servers = tuple(Address.parse(each) for each in cluster.bootstrap.split(","))
-    it = TopologyService(UpstreamConfig(servers), Log("text", "debug", io.StringIO()))
+    it = TopologyService(UpstreamConfig(servers), Log("text", "debug", io.StringIO()), on_refreshed)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(it.run)
         await it.known.wait()
@@ -95,6 +97,20 @@ async def test_topics_by_name_and_by_id_that_are_missed_at_once_are_both_found()
                     await trio.sleep(0.01)
             assert it.topology.topic("t") is not None
             assert it.topology.topic(topic_id) is not None
+
+
+async def test_refresh_of_the_brokers_during_another_is_a_request_of_its_own() -> None:
+    async with embedded_cluster() as cluster:
+        cluster.create_topic("t", 1)
+        refreshed: list[Topology] = []
+        async with service(cluster, refreshed.append) as it:
+            refreshed.clear()
+            it.request_refresh(frozenset({"t"}), lambda _: None)
+            for _ in range(2):
+                await trio.lowlevel.checkpoint()  # the request is sent, and not answered
+            with trio.fail_after(3):
+                await it.refresh_brokers()
+            assert len(refreshed) == 2
 
 
 async def test_an_answer_without_brokers_is_not_believed() -> None:

@@ -155,9 +155,9 @@ class TopologyService:
                 stale = {topic for each in batch for topic in each.topics if topic not in self._fresh}
                 if scheduled:
                     stale |= {info.name or topic for topic, info in self.topology.topics.items() if not info.error}
-                if scheduled or stale or self._must_probe or not self.known.is_set():
+                must_probe, self._must_probe = self._must_probe, False
+                if scheduled or stale or must_probe or not self.known.is_set():
                     await self._refresh(stale)
-                    self._must_probe = False
                     self.known.set()
                 if scheduled:
                     due_s = trio.current_time() + self._config.metadata_max_age_s
