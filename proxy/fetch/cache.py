@@ -173,8 +173,8 @@ class LogCache:
     def begin(self, max_bytes: int) -> int:
         """Return the number of a client fetch that begins: one more than that of the last.
 
-        *max_bytes*: the client's limit for its response. Upstream fetches use the largest so far, or, if the cache
-        has only one reader, the last; with read-ahead at least 64 KiB.
+        *max_bytes*: the client's limit for its response. Upstream fetches use the largest so far, or, if clients do
+        not share the cache, the last; with read-ahead at least 64 KiB; always at most ``fetch_buffer_bytes``.
         """
         self.number += 1
         limit = self._limit_ahead(max_bytes)
@@ -186,8 +186,8 @@ class LogCache:
 
         It is a new one if there is none. Entries that arrived before ``reader.since_s`` do not count.
 
-        *max_bytes*: the client's partition limit. Requests for the log use the largest so far, or, if the cache has
-        only one reader, the last; with read-ahead at least 64 KiB if the log is not new.
+        *max_bytes*: the client's partition limit. Requests for the log use the largest so far, or, if clients do
+        not share the cache, the last; with read-ahead at least 64 KiB if the log is not new.
         """
         self._fetchers(key.source, self.routes(reader.node_id))
         log = self._index.find(key, offset, now_s, reader.since_s)
@@ -206,10 +206,10 @@ class LogCache:
         return max(max_bytes, _LARGE_BYTES) if self._config.reads_ahead else max_bytes
 
     def leave(self, reader: "Positions", log: SharedLog, now_s: float, *, is_replaced: bool) -> None:
-        """Remove *reader* from the readers of *log*; drop the log if it has none left.
+        """Remove *reader* from the readers of *log*; if it has none left, drop it now or later.
 
         The log is kept for 1 s in case a reader returns. It is dropped at once if it is a probe log (of clients
-        with a max wait below 10 ms), or if *is_replaced* and the cache has only one reader.
+        with a max wait below 10 ms), or if *is_replaced* and clients do not share the cache.
 
         *is_replaced*: whether the client reads another log of this partition instead.
         """
@@ -310,7 +310,7 @@ class LogCache:
     # ------------------------------------------------------------------------------------------- events
 
     def opened(self, fetcher_id: FetcherId, ranges: ApiRanges, now_s: float) -> None:
-        """Handle the opening of a fetcher's connection, and wake readers that wait for it.
+        """Handle the opening of a fetcher's connection; wake readers that wait for its first one.
 
         The connection is closed and handled as lost if the broker's Fetch versions are too old, or if a follower
         names topics in another way (by id or name) than leaders. If the naming has changed, the source's logs are

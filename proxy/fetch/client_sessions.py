@@ -191,7 +191,10 @@ class ClientSessions:
 
     @property
     def refusals(self) -> int:
-        """The number of requested sessions that were not created because no slot was free or could be freed."""
+        """The number of new sessions that were refused: no slot was free or could be freed.
+
+        It stays 0 if there are no slots at all.
+        """
         return self._slots.refusals
 
     def open(self, request: FetchRequest, node_id: int, now_s: float) -> Context:

@@ -125,11 +125,10 @@ def conversion_of(reply: PartitionReply, offset: int, target: ConversionTarget |
 
 
 def are_small(conversions: Sequence[DownConversion]) -> bool:
-    """Return whether *conversions* are cheap enough for ``begin_all`` on the event loop rather than in a thread.
+    """Return whether ``begin_all`` may run on the event loop, since *conversions* are small.
 
-    They are if the conversion loops are compiled, there are at most 8 and none begins with decompression; or if
-    their records have at most 16 KiB in total and no zstd: that takes no longer than the switch to a thread and
-    back.
+    It may if the conversion loops are compiled, there are at most 8 conversions, and the first entry of none must
+    be decompressed; or if their records have at most 16 KiB in total and no zstd. Otherwise a thread is used.
     """
     if len(conversions) <= _FEW and all(each.is_quick for each in conversions):
         return True

@@ -59,12 +59,14 @@ class FetchRecorder:
         self._cause, self._since_s = cause, now_s
 
     def handed_out(self, topic: Topic, source: Source, record_bytes: int, brought_s: float) -> None:
-        """Count records of one partition in the response.
+        """Count the records of one partition that were read for the response.
+
+        They count even if they are left out, because the client can see none of them or they cannot be converted.
 
         Args: topic: the topic, as brokers name it.
               source: the broker that sent the records.
               record_bytes: the size of the records, as the broker sent them.
-              brought_s: the time of their arrival; if it is before the client fetch, they count as cached.
+              brought_s: the arrival of the first of them; if it is before the client fetch, all count as cached.
         """
         brought = self._brought.setdefault((topic, source), _Brought())
         brought.partitions += 1

@@ -208,7 +208,10 @@ class Fetcher:
 
     @property
     def is_parked(self) -> bool:
-        """Whether a request with a max wait and min bytes of 1 is in flight, and no large response has begun."""
+        """Whether a long poll with min bytes 1 is in flight, and no large response has begun.
+
+        A long poll has a max wait above 0. How long it has waited does not matter here; see ``is_sure``.
+        """
         return self._in_flight is not None and self._in_flight.wait.is_parked and not self.is_answering
 
     @property

@@ -64,8 +64,9 @@ class Converting:
 class Delayed:
     """The phase in which an encoded response is kept until a time; most fetches skip it.
 
-    It delays the response to a throttled client below Fetch v8, and the errors if a broker is unavailable, so that
-    the client does not ask again at once. Top-level errors pass it without a delay.
+    It delays the response to a throttled client below Fetch v8. Errors if a broker is unavailable are kept until
+    0.25 s after the request, so that the client does not ask again at once. Top-level errors, and responses without
+    partitions to throttled clients from v8 on, pass it without a delay.
     """
 
     until_s: float

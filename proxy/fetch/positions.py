@@ -90,9 +90,10 @@ class Positions:
     # ------------------------------------------------------------------------------------------- for the reader
 
     def find(self, key: PartitionKey, log_key: LogKey, wanted: FetchPartition, now_s: float) -> None:
-        """Find the log *log_key* at the offset of *wanted*, and make it the client's log of the partition.
+        """Make the log *log_key* at the offset of *wanted* the client's log of the partition.
 
-        The partition is ready if the log has records at the offset; otherwise the log is queued for a fetcher.
+        The partition is ready if the log has records at the offset. Otherwise the log is queued for a fetcher,
+        unless it is on one.
         """
         self.loose.pop(key, None)
         log = self.cache.read(self, log_key, wanted.offset, wanted.max_bytes, now_s)
@@ -385,20 +386,21 @@ class Positions:
         return self._ready_logs()[fetcher] == self.fetchers[fetcher]
 
     def is_plain(self, now_s: float) -> bool:
-        """Return whether upstream requests may have the client's min bytes, so that the broker waits for them.
+        """Return whether upstream requests may have the client's min bytes: brokers wait for them.
 
         They may if min bytes is above 1, and either ``--upstream-max-wait`` is 0 or, in the last 30 s, a fetch of
         the client had some records, but fewer than min bytes. In both cases, no source may have two fetchers for
         the client: while one has enough, the other would wait for more, and its silence would not show whether it
-        has records.
+        has records. Whether clients share the log cache is not checked: if they do, requests have min bytes 1.
         """
         is_usual = self.min_bytes > 1 and (self.cache.is_unparked or now_s < self.plain_until_s)
         return is_usual and len({each.id.source for each in self.fetchers}) == len(self.fetchers)
 
     def waits_upstream(self, now_s: float) -> bool:
-        """Return whether upstream requests have the client's own max wait; never if clients share the log cache.
+        """Return whether the client fetch is answered once responses have confirmed all its logs.
 
-        If so, the client fetch is answered as soon as all brokers have answered.
+        It is if ``--upstream-max-wait`` is 0 or ``is_plain`` holds, so that upstream requests wait no longer than
+        the client fetch; never if clients share the log cache.
         """
         return self.cache.key.is_exclusive and (self.cache.is_unparked or self.is_plain(now_s))
 

@@ -146,9 +146,10 @@ class Reader:
         return self._moved(self._resolved(now_s), now_s)
 
     def converted(self, now_s: float) -> list[ReaderCommand]:
-        """Answer the client fetch after its ``RunInThread`` command has ended.
+        """Answer the client fetch, or read on for it, after its ``RunInThread`` command has ended.
 
-        If the client can see none of the records, Sidefetch reads on behind them.
+        If the client can see none of the records, Sidefetch reads on behind them, unless the max wait is over and
+        no other records are ready.
         """
         return self._moved(self._converted(now_s), now_s)
 
@@ -275,13 +276,14 @@ class Reader:
             self._exchange.watchdog_s = now_s
 
     def log_failed(self, log: SharedLog, reply: PartitionReply, result: FetchResult) -> None:
-        """Handle a broker's response for the client's offset in *log* that has no records which the log can hold.
+        """Handle a broker's response for the client's offset in *log* without usable records.
 
         It is an error, damaged records, a diverging epoch, or a redirect for a client that follows redirects
         itself. The client's response gets it, as ``Delivery.failed`` adapts it. But the partition is read again if
-        the broker refuses what Sidefetch had put into the request: a changed offset, a topic id or an epoch (at
-        most three times), or a truncation check that finds nothing missing. No effect unless a client fetch waits
-        for logs.
+        the broker answers OFFSET_OUT_OF_RANGE to an offset that Sidefetch changed or to a truncation check, or if
+        the check finds nothing missing. If the broker refuses a topic id or an epoch that Sidefetch added, the
+        whole fetch begins again with new metadata, at most three times. No effect unless a client fetch waits for
+        logs.
 
         *reply*: the partition's part of *result*.
         """
@@ -295,7 +297,8 @@ class Reader:
     def truncation_checked(self, log: SharedLog) -> None:
         """End the truncation check of a partition: its leader has found no truncation.
 
-        The partition becomes loose, so that a log without the check is found.
+        The partition becomes loose, so that a log without the check is found. No effect if Sidefetch added no
+        check, as if the client itself sent the last fetched epoch.
         """
         if self._at is not None and self._delivery.truncation_checked(log.key.partition):
             self._at.log_void(log)

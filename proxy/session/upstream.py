@@ -157,7 +157,7 @@ class UpstreamSession:
         return len(self.requested) - since
 
     def plan(self, *, keep: bool) -> FetchPlan:
-        """Return the next fetch, which covers all partitions of ``asks``.
+        """Return the next fetch, which covers all partitions of ``requested``.
 
         If *keep*, it continues the session and names only the partitions changed since the last plan; without a
         session, it is a full fetch that requests one. If not *keep*, it is a full fetch that requests none. A full
