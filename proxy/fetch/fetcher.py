@@ -153,7 +153,8 @@ class Fetcher:
     paced_until_s: float = 0.0
     """The time before which a request is sent only for a client fetch that is due."""
     held_until_s: float = 0.0
-    """The time before which no request is sent, as all waiting clients want more bytes than there are."""
+    """The time before which no request is sent, as all waiting clients want more bytes than there are, or as many
+    logs of the live fetcher are to join."""
     confirmed: int = 0
     """The number of the last client fetch for which all its logs, except for ``cut``, are confirmed: the broker
     has said that there is nothing beyond their ends."""

@@ -441,3 +441,42 @@ def test_error_of_a_broker_that_leads_one_partition_and_follows_another_reaches_
     (answer,) = play.answers("b")
     assert parts_of(answer) == {1: (ErrorCode.offset_out_of_range, -1)}
     assert play.answers("a") == []
+
+
+# ------------------------------------------------------------------------------------------- many quiet logs
+
+
+def beside_many_quiet() -> SharedPlay:
+    """Return a conversation after a long poll for partition 0 of client a brought records.
+
+    150 partitions of client b came later, and have waited in a live request for 10 ms.
+    """
+    play = SharedPlay(topology(151))
+    play.at_end(0, offset=100)
+    play.wait(0.5)
+    play.fetch_as("a", {0: 100})
+    quiet = dict.fromkeys(range(1, 151), Part())
+    play.fetch_as("b", dict.fromkeys(quiet, 100))
+    play.answer(quiet, link=LIVE)
+    play.answers("b")
+    play.fetch_as("b", dict.fromkeys(quiet, 100))
+    while play.asked[-1].max_wait_ms == 0:
+        play.answer(quiet, link=LIVE, session_id=8)
+    play.wait(0.01)
+    play.asked.clear()
+    play.answer({0: Part(0, 101, NEWS)})
+    play.fetch_as("a", {0: 101})
+    return play
+
+
+@pytest.mark.parametrize("live_returns", [False, True])
+def test_long_poll_is_delayed_until_many_quiet_logs_of_the_live_fetcher_join_it(live_returns: bool) -> None:
+    play = beside_many_quiet()
+    assert play.asked == []
+
+    if live_returns:
+        play.answer({}, link=LIVE)
+    else:
+        play.wait(0.04)
+
+    assert [(each.link, set(each.offsets)) for each in play.asked] == [(LONG_POLL, set(range(151)))]
