@@ -682,7 +682,7 @@ class LogCache:
     def _balance(self, fetchers: _Fetchers, now_s: float) -> bool:
         """Move logs between the long-poll and the live fetcher, as far as they are free.
 
-        Return whether the next long poll must wait, for at most 50 ms, until many logs of the live fetcher can join.
+        Return whether the next long poll must wait, for at most 50 ms, until many logs of the live one can join.
         """
         long_poll, live, _ = fetchers
         if long_poll.is_in_flight:
