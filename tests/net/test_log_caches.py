@@ -124,3 +124,24 @@ async def test_client_that_comes_after_a_cache_has_failed_joins_another_one() ->
         process.caches.part(cache, first.reader)
         assert list(process.caches._runners[SHARED].members) == [second.reader]
         nursery.cancel_scope.cancel()
+
+
+async def test_deadline_that_passes_while_the_cache_settles_is_not_missed(autojump_clock: MockClock) -> None:
+    process, member = Process(), Member("alice")
+    async with trio.open_nursery() as nursery:
+        await nursery.start(process.caches.run)
+        cache = process.join(member)
+        await wait_all_tasks_blocked()
+        due_s, settled = trio.current_time() + 0.001, list[float]()
+
+        def settle(now_s: float) -> None:
+            settled.append(now_s)
+            autojump_clock.jump(0.002)
+
+        cache.settle = settle
+        cache.deadline_s = lambda now_s: due_s if due_s > now_s else None
+        process.caches.part(cache, member.reader)
+        await trio.sleep(1)
+
+        assert settled[-1] >= due_s
+        nursery.cancel_scope.cancel()

@@ -170,11 +170,13 @@ class _CacheRunner:
         if self._is_flushing or self.is_closed or self._links.nursery is None:
             return
         self._is_flushing = True
+        now_s = trio.current_time()
         try:
             while True:
                 commands = self.cache.take_commands()
                 if not commands:
-                    self.cache.settle(trio.current_time())
+                    now_s = trio.current_time()
+                    self.cache.settle(now_s)
                     commands = self.cache.take_commands()
                 if not commands:
                     break
@@ -185,7 +187,7 @@ class _CacheRunner:
         if self._checks_liveness:
             unserved = [key for reader in self.members for key in reader.unserved()]
             assert not unserved, f"nothing answers {unserved}"
-        deadline_s = self.cache.deadline_s(trio.current_time())
+        deadline_s = self.cache.deadline_s(now_s)  # it may have passed since
         self._timer.deadline = float("inf") if deadline_s is None else deadline_s
         self._report_entries()
 
