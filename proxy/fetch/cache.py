@@ -48,6 +48,8 @@ __all__ = ["INSTANT_S", "CacheKey", "LogCache"]
 
 _LIVE_WAIT_S: Final = 0.1
 """The max wait of a request of a live fetcher; logs that are to join it wait for up to this time."""
+_JOINING_S: Final = 1.0
+"""The longest wait of a long poll after a log has joined, since logs of other clients that start may follow."""
 _PACE_S: Final = 0.05
 """The least time between two requests while all readers want more bytes than there are."""
 _LARGE_BYTES: Final = 64 * 1024
@@ -780,6 +782,8 @@ class LogCache:
         longest_s = config.upstream_max_wait_s
         if fetcher.id.kind is FetcherKind.LIVE:
             longest_s = min(longest_s, _LIVE_WAIT_S) if longest_s else _LIVE_WAIT_S
+        elif fetcher.has_joined and not self.key.is_exclusive:
+            longest_s = min(longest_s, _JOINING_S)
         is_awaited = bool(fetcher.without_offsets) and any(len(reader.fetchers) > 1 for reader in readers)
         plain = None if is_awaited else self._plain_wait(fetcher, shortest_s, now_s)
         if plain is not None:

@@ -165,6 +165,8 @@ class Fetcher:
     comes."""
     is_changed: bool = False
     """Whether the next request has other offsets than the last one."""
+    has_joined: bool = False
+    """Whether a log has joined since the last request."""
     logs: "dict[PartitionKey, SharedLog]" = attrs.field(factory=dict)
     """The logs that it fills, by partition."""
     moved: "dict[SharedLog, None]" = attrs.field(factory=dict)
@@ -303,6 +305,7 @@ class Fetcher:
         assert self._in_flight is None
         if log.key.partition in self.unused_offsets:
             self.restart()
+        self.has_joined = True
         self.confirmed = min(self.confirmed, log.confirmed) if self.logs else log.confirmed
         self.logs[log.key.partition] = log
         self._put(log, offset)
@@ -420,7 +423,7 @@ class Fetcher:
         sent = self._sent(plan, command.frame, now_s)
         self._in_flight = _InFlight(sent, wait, options.max_bytes, late_s, number)
         self._sent_s = now_s
-        self.is_wanted = self.is_changed = False
+        self.is_wanted = self.is_changed = self.has_joined = False
         self.without_offsets = self.without_offsets or {}
         return command
 
