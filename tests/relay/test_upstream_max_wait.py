@@ -479,6 +479,20 @@ def test_few_partitions_are_read_on_one_fetcher_however_they_move() -> None:
     assert play.asked_on(LIVE) == []
 
 
+def test_drain_without_a_wait_needs_one_request_a_fetch_however_partitions_move() -> None:
+    play = Play(topology(len(MANY)), upstream_max_wait_s=10)
+    play.fetch(offsets(len(MANY)), max_wait_ms=0)
+    play.open(LONG_POLL)
+    play.answer(dict.fromkeys(MANY, IDLE))
+
+    for at in range(6):
+        asked = len(play.asked)
+        commands = play.fetch(offsets(len(MANY), p5=at), max_wait_ms=0)
+        assert of_type(OpenLink, commands) == []
+        assert len(told(play.answer({**dict.fromkeys(MANY, IDLE), 5: Part(records=batch(at, b"more"))}))) == 1
+        assert len(play.asked) == asked + 1
+
+
 def test_log_that_has_stopped_moving_returns_to_the_long_poll_fetcher() -> None:
     play = parked(len(MANY))
     at = moving(play)
