@@ -170,7 +170,6 @@ class _CacheRunner:
         if self._is_flushing or self.is_closed or self._links.nursery is None:
             return
         self._is_flushing = True
-        now_s = trio.current_time()
         try:
             while True:
                 commands = self.cache.take_commands()
