@@ -187,6 +187,7 @@ def test_transactions_and_their_markers(kafka39: KafkaCluster, admin39: Admin) -
     # Their records are years older than the markers, and no fetch goes beyond a segment.
     topic = admin39.create_topic(unique("golden"), config={"segment.ms": str(2**62)})
     Transactors(kafka39.bootstrap, topic).carry_out(planned(25, 1))
+    admin39.wait_without_transactions(topic, 0)
     with connected(kafka39, admin39, topic) as broker:
         _, source = broker.fetch(4, 0)
         markers = [each.base_offset for each in entries(memoryview(source)) if each.is_control]

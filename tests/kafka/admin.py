@@ -64,6 +64,8 @@ class Log:
 
     start: int
     high_watermark: int
+    last_stable: int
+    """The offset before which all transactions have ended; at most the high watermark."""
 
 
 class Admin:
@@ -258,7 +260,17 @@ class Admin:
         )
         (found,) = ask(self._cluster.brokers[node_id].address, request).responses[0].partitions
         self._expect_ok(found)
-        return Log(int(found.log_start_offset), int(found.high_watermark))
+        return Log(int(found.log_start_offset), int(found.high_watermark), int(found.last_stable_offset))
+
+    def wait_without_transactions(self, topic: str, partition: int) -> None:
+        """Return when the markers of all transactions are written: brokers do so after a commit is acknowledged."""
+        leader = self.leaders(topic)[partition]
+
+        def ended() -> bool:
+            log = self.log_at(topic, partition, leader, 0)
+            return log.last_stable == log.high_watermark
+
+        eventually(ended, f"all transactions of {topic}-{partition} have ended")
 
     def wait_in_sync(self, topic: str, timeout_s: float = 60.0) -> None:
         """Return when every replica of every partition is in sync."""
