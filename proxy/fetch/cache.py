@@ -505,13 +505,13 @@ class LogCache:
             for key in list(routes.take_expired(now_s)):
                 for log in list(self._index.of_partition(key)):
                     self.void(log)
-        held = [each.long_poll for each in self._sources.values() if self._balance(each, now_s)]
+        for each in self._sources.values():
+            self._balance(each, now_s)
         for log in list(self._queue):
             self._place(log, now_s)
         self._queue = self._queue or {}
         for fetcher in self._all_fetchers.values():
-            if fetcher not in held:
-                self._send_request(fetcher, now_s)
+            self._send_request(fetcher, now_s)
         if self.offsets.is_large(len(self._index)):
             self.offsets.prune(self._index.partitions)
 
@@ -681,36 +681,21 @@ class LogCache:
             other = None
         return other is None
 
-    def _balance(self, fetchers: _Fetchers, now_s: float) -> bool:
-        """Move logs between the long-poll and the live fetcher, as far as they are free.
-
-        Return whether the next long poll must wait, for at most 50 ms, until many logs of the live one can join.
-        """
+    def _balance(self, fetchers: _Fetchers, now_s: float) -> None:
+        """Move logs between the long-poll and the live fetcher, if the long-poll fetcher is free."""
         long_poll, live, _ = fetchers
         if long_poll.is_in_flight:
-            return False
+            return
         if len(long_poll.logs) > MANY:
             for log in [log for log in long_poll.moved if log.is_live(now_s)]:
                 self._requeue(log)
         if len(long_poll.probes) < len(long_poll.logs):
             for log in list(long_poll.probes):
                 self._requeue(log)
-        # The response in flight for a log that leaves is dropped: the broker must have no records so far.
-        free_s = live.heard_s + PARKED_S
-        if not live.is_in_flight or (live.is_parked and now_s >= free_s):
-            for log in self._quiet(fetchers, now_s):
-                self._requeue(log)
-        elif len(live.logs) > MANY and now_s < free_s and len(self._quiet(fetchers, now_s)) > MANY:
-            long_poll.held_until_s = free_s
-            return True
-        return False
-
-    def _quiet(self, fetchers: _Fetchers, now_s: float) -> list[SharedLog]:
-        """Return the logs of the live fetcher that can return to the long-poll fetcher, which must be free."""
-        long_poll, live, _ = fetchers
         is_small = len(long_poll.logs) + len(live.logs) <= MANY
-        logs = [log for log in live.logs.values() if is_small or not log.is_live(now_s)]
-        return [log for log in logs if self._choose_fetcher(log, now_s) is long_poll]
+        for log in [log for log in live.logs.values() if is_small or not log.is_live(now_s)]:
+            if _can_leave(live, log, now_s) and self._choose_fetcher(log, now_s) is long_poll:
+                self._requeue(log)
 
     def _requeue(self, log: SharedLog) -> None:
         self._leave_fetcher(log)
@@ -1021,6 +1006,16 @@ class LogCache:
 def _has_others_waiting(fetcher: Fetcher, log: SharedLog) -> bool:
     """Return whether client fetches wait for the fetcher that do not read *log*."""
     return any(reader not in log.readers for reader in fetcher.waiting)
+
+
+def _can_leave(fetcher: Fetcher, log: SharedLog, now_s: float) -> bool:
+    """Return whether *log* can leave *fetcher*, although the response to its request in flight is then dropped.
+
+    The broker must have no records for it so far, or have sent all that it had before this request.
+    """
+    if not fetcher.is_in_flight or (fetcher.is_parked and now_s >= fetcher.heard_s + PARKED_S):
+        return True
+    return fetcher.confirmed > 0 and not (fetcher.is_answering or log.is_cut)
 
 
 def _is_failure(reply: PartitionReply) -> bool:

@@ -469,30 +469,7 @@ def beside_many_quiet() -> SharedPlay:
     return play
 
 
-@pytest.mark.parametrize("live_returns", [False, True])
-def test_long_poll_is_delayed_until_many_quiet_logs_of_the_live_fetcher_join_it(live_returns: bool) -> None:
+def test_many_quiet_logs_of_the_live_fetcher_return_from_a_request_in_flight() -> None:
     play = beside_many_quiet()
-    assert play.asked == []
-
-    if live_returns:
-        play.answer({}, link=LIVE)
-    else:
-        play.wait(0.04)
 
     assert [(each.link, set(each.offsets)) for each in play.asked] == [(LONG_POLL, set(range(151)))]
-
-
-def test_long_poll_is_short_after_a_log_has_joined_it_so_that_others_can_follow() -> None:
-    play = waiting("a", partitions=2)
-    play.wait(0.5)
-    play.fetch_as("a", {0: 100})
-    play.wait(2)
-    play.answer({})
-    play.answers("a")
-
-    play.fetch_as("a", {0: 100, 1: 100})
-    play.answer({})
-    play.wait(0.5)
-    play.fetch_as("a", {0: 100, 1: 100})
-
-    assert [(each.link, each.max_wait_ms) for each in play.asked] == [(LONG_POLL, 1_000), (LONG_POLL, 10_000)]

@@ -504,6 +504,34 @@ def test_log_that_has_stopped_moving_returns_to_the_long_poll_fetcher() -> None:
     assert dict(play.asked_on(LONG_POLL)[-1].offsets) == {5: at}
 
 
+def seeking() -> Play:
+    """Return a conversation in which partition 1 is read from offset 50 on the live fetcher, and has no response yet."""
+    play = parked()
+    play.fetch(offsets(3, p1=50))
+    play.open(LIVE)
+    return play
+
+
+def test_log_that_is_confirmed_returns_to_the_long_poll_fetcher_from_a_live_request_in_flight() -> None:
+    play = seeking()
+    play.answer({1: Part(0, 50)}, link=LIVE)
+    assert play.asked[-1].link == LIVE
+    play.wait(0.01)
+    play.answer({})
+
+    assert dict(play.asked_on(LONG_POLL)[-1].offsets) == {1: 50}
+
+
+def test_log_whose_first_live_response_may_be_large_waits_for_it() -> None:
+    play = seeking()
+    play.answer({0: Part(0, 101, batch(0, b"news"))})
+    assert not any(1 in each.offsets for each in play.asked_on(LONG_POLL))
+
+    large = batches(50, 20)
+    (answer,) = told(play.answer({1: Part(0, 70, large)}, link=LIVE))
+    assert records_of(answer) == {0: batch(0, b"news"), 1: large}
+
+
 def test_fetcher_that_confirmed_its_logs_is_idle_while_another_is_waited_for() -> None:
     play = parked(len(MANY))
     at = moving(play)
