@@ -505,7 +505,7 @@ def test_log_that_has_stopped_moving_returns_to_the_long_poll_fetcher() -> None:
 
 
 def seeking() -> Play:
-    """Return a conversation in which partition 1 is read from offset 50 on the live fetcher, and has no response yet."""
+    """Return a conversation whose partition 1 has a first live request in flight, from offset 50."""
     play = parked()
     play.fetch(offsets(3, p1=50))
     play.open(LIVE)
