@@ -88,12 +88,12 @@ def heard(pieces: Iterable[Piece], version: int) -> dict[int, Heard]:
     buffer = io.BytesIO(frame[8:])
     answer: Any = response_type(version).decode(buffer)
     assert not buffer.read(), "bytes behind the answer"
-    told: dict[int, Heard] = {}
+    reported: dict[int, Heard] = {}
     for _, partitions in answer.topics:
         for partition, error, high_watermark, records in partitions:
-            assert partition not in told
-            told[partition] = Heard(error, high_watermark, tuple(_records(records or b"")), len(records or b""))
-    return told
+            assert partition not in reported
+            reported[partition] = Heard(error, high_watermark, tuple(_records(records or b"")), len(records or b""))
+    return reported
 
 
 def _records(message_set: bytes) -> Iterator[OldRecord]:

@@ -93,9 +93,9 @@ class Sidefetch:
         """Start it, also anew: on the same ports, and with the same log, once it has been killed or stopped."""
         assert self._folder is not None, "not in context"
         log = self._folder / "sidefetch.log"
-        told = len(log.read_text(encoding="utf-8")) if log.exists() else 0
+        logged_chars = len(log.read_text(encoding="utf-8")) if log.exists() else 0
         self._process = Process(self._command, log=log, env=self._env)
-        self._wait_until_it_listens(told)
+        self._wait_until_it_listens(logged_chars)
 
     def kill(self) -> None:
         """End it as a crash would; ``start`` has it back."""
@@ -113,10 +113,10 @@ class Sidefetch:
         finally:
             self._clear()
 
-    def _wait_until_it_listens(self, told: int, timeout_s: float = 20.0) -> None:
-        """Wait for the listener; *told* is the length of the log of earlier processes."""
+    def _wait_until_it_listens(self, logged_chars: int, timeout_s: float = 20.0) -> None:
+        """Wait for the listener; *logged_chars* is the length of the log of earlier processes."""
         deadline = time.monotonic() + timeout_s
-        while not _LISTENING.search(self.log_text(), told):
+        while not _LISTENING.search(self.log_text(), logged_chars):
             what = f"{subprocess.list2cmdline(self._command)}\n{self.log_text()}"
             assert self.process.exit_code is None, f"ended with {self.process.exit_code}: {what}"
             assert time.monotonic() < deadline, f"does not listen after {timeout_s:g} s: {what}"

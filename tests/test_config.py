@@ -216,15 +216,15 @@ def test_what_is_redirected_comes_to_a_port_of_its_own_on_loopback(text: str, pr
     redirected = DownstreamConfig(transparent=(Address("::1", 15092), Address.parse(text)))
     config = attrs.evolve(Config(KAFKA), downstream=redirected, admin=AdminConfig(Address("127.0.0.1", 9080)))
 
-    (told,) = find_contradictions(config)
-    assert problem in told
+    (reported,) = find_contradictions(config)
+    assert problem in reported
 
 
 def test_a_place_for_what_is_redirected_is_given_once() -> None:
     twice = DownstreamConfig(transparent=(Address("::1", 15092), Address("::1", 15092)))
 
-    (told,) = find_contradictions(attrs.evolve(Config(KAFKA), downstream=twice))
-    assert told.startswith("transparent: [::1]:15092 is given twice")
+    (reported,) = find_contradictions(attrs.evolve(Config(KAFKA), downstream=twice))
+    assert reported.startswith("transparent: [::1]:15092 is given twice")
 
 
 def test_who_has_no_login_of_its_own_cannot_tell_whether_a_broker_answers() -> None:
@@ -320,9 +320,9 @@ def test_these_go_together(settings: dict[str, Any]) -> None:
     ],
 )
 def test_these_do_not(settings: dict[str, Any], problem: str) -> None:
-    (told,) = find_contradictions(Config(KAFKA, upstream_security=UpstreamSecurity(**settings)))
+    (reported,) = find_contradictions(Config(KAFKA, upstream_security=UpstreamSecurity(**settings)))
 
-    assert told.startswith(problem)
+    assert reported.startswith(problem)
 
 
 @pytest.mark.parametrize("text", ["http://login.example/token", "login.example", "https://a:b@login.example/", ""])

@@ -28,7 +28,7 @@ _LATER = {
     "opentelemetry": "traces are exported",
     "prometheus_client": "metrics are asked for",
     "proxy.cli.check": "it is the command",
-    "proxy.convert.versions.entities": "a request is lifted",
+    "proxy.convert.versions.entities": "a request is upgraded",
     "proxy.kube": "pods are injected",
     "tomllib": "there is a file of settings",
 }
@@ -36,7 +36,7 @@ _LATER = {
 
 
 def test_a_start_imports_nothing_that_most_sidecars_need_later_or_never() -> None:
-    told = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=True).stdout
+    reported = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=True).stdout
 
-    assert {"trio", "proxy.net.app"} < {*told.split()}
-    assert _LATER.keys().isdisjoint(told.split())
+    assert {"trio", "proxy.net.app"} < {*reported.split()}
+    assert _LATER.keys().isdisjoint(reported.split())

@@ -26,14 +26,14 @@ _UNTOLD: Final[dict[str, Any]] = {
 }
 
 
-def row(record: str, **told: Any) -> Row:
-    """Return a row with every column of *record*: *told*, and otherwise 0, an empty text, or null if allowed.
+def row(record: str, **fields: Any) -> Row:
+    """Return a row with every column of *record*: *fields*, and otherwise 0, an empty text, or null if allowed.
 
     Raises: KeyError: *record* does not have one of the columns.
     """
     columns = {column.name: _neutral(column) for column in RECORDS[record]}
     columns |= {name: value for name, value in _UNTOLD.items() if name in columns}
-    for name, value in {"record": record, **told}.items():
+    for name, value in {"record": record, **fields}.items():
         if name not in columns:
             raise KeyError(f"{record} has no column {name}")
         columns[name] = value
@@ -68,10 +68,10 @@ def _neutral(column: LedgerColumn) -> Any:
     return None if column.is_optional else _NEUTRAL[column.kind]
 
 
-def _tuples(columns: tuple[LedgerColumn, ...], told: Row) -> tuple[Any, ...]:
+def _tuples(columns: tuple[LedgerColumn, ...], fields: Row) -> tuple[Any, ...]:
     return tuple(
-        [_tuples(column.items, each) for each in told[column.name]]
+        [_tuples(column.items, each) for each in fields[column.name]]
         if column.kind == "array"
-        else told.get(column.name, _neutral(column))
+        else fields.get(column.name, _neutral(column))
         for column in columns
     )

@@ -66,10 +66,10 @@ def test_a_job_with_wrong_arguments_says_what_to_do_and_ends_with_2(
     with pytest.raises(SystemExit) as ended:
         jobs.main([each.format(here=tmp_path) for each in arguments])
 
-    told = capsys.readouterr().err
+    reported = capsys.readouterr().err
     assert ended.value.code == 2
-    assert re.search(why, told)
-    assert "secret" not in told
+    assert re.search(why, reported)
+    assert "secret" not in reported
 
 
 def test_an_answer_is_written_as_asked(spark: SparkSession, tmp_path: Path) -> None:

@@ -35,11 +35,11 @@ class Topic:
         self.name = self.admin.create_topic(unique("ledger"), partitions)
         self._partitions = partitions
 
-    def produce(self, seqs: Sequence[int], partition: int | None = None, **told: Any) -> None:
+    def produce(self, seqs: Sequence[int], partition: int | None = None, **fields: Any) -> None:
         """A row a number, dealt to the partitions in turn or to one."""
         producer = self._producer()
         for seq in seqs:
-            value = json.dumps(row("fetch", seq=seq, **told)).encode()
+            value = json.dumps(row("fetch", seq=seq, **fields)).encode()
             producer.produce(self.name, value, partition=seq % self._partitions if partition is None else partition)
             producer.poll(0)
         assert producer.flush(30) == 0

@@ -13,8 +13,8 @@ _DAY_US = 86_400_000_000
 _NOW = streaming.TriggerSettings(every=None)
 
 
-def _fetch(seq: int, day: int = 20_000, **told: Any) -> str:
-    return json.dumps(row("fetch", seq=seq, at_us=day * _DAY_US + seq, **told))
+def _fetch(seq: int, day: int = 20_000, **fields: Any) -> str:
+    return json.dumps(row("fetch", seq=seq, at_us=day * _DAY_US + seq, **fields))
 
 
 def _drain(spark: SparkSession, source: Path, out: Path) -> None:

@@ -183,10 +183,10 @@ def _head(run: Run) -> Iterator[str]:
     yield f"  {run['noise']['steal']:.2%} of the CPU went to other guests of the host."
 
 
-def _version(told: str) -> str:
+def _version(reported: str) -> str:
     """The first thing in it that looks like one."""
-    found = re.search(r"\d+(?:\.\d+)+", told)
-    return found[0] if found else told
+    found = re.search(r"\d+(?:\.\d+)+", reported)
+    return found[0] if found else reported
 
 
 def _table(grid: _Grid, cases: Sequence[Run]) -> str:

@@ -77,8 +77,8 @@ async def _serve(topics: int, partitions: int, busy: int) -> None:
         while await lines.readline():
             counted = cluster.counters
             both_ways = counted.fetch_request_bytes + counted.fetch_response_bytes
-            told = Counts(counted.fetches, counted.incremental_fetches, both_ways)
-            print(json.dumps(attrs.asdict(told)), flush=True)
+            reported = Counts(counted.fetches, counted.incremental_fetches, both_ways)
+            print(json.dumps(attrs.asdict(reported)), flush=True)
 
 
 if __name__ == "__main__":

@@ -103,8 +103,8 @@ def measure_all(
     """Measure ways that return several figures each; return a table for each figure."""
     values: dict[Figure, dict[str, list[float]]] = {}
     for number, name, found in in_turns(ways, rounds=rounds):
-        told = ", ".join(f"{figure.name} {figure_text(value)} {figure.unit}" for figure, value in found.items())
-        tell(f"{case}, round {number + 1} of {rounds}: {name}: {told}")
+        reported = ", ".join(f"{figure.name} {figure_text(value)} {figure.unit}" for figure, value in found.items())
+        tell(f"{case}, round {number + 1} of {rounds}: {name}: {reported}")
         for figure, value in found.items():
             values.setdefault(figure, {way: [] for way in ways})[name].append(value)
     return {

@@ -66,7 +66,7 @@ class Members:
         return False
 
     def run(self, number: int, seconds: float | None) -> None:
-        """Be a member of the group until told to stop; if *seconds* are given, for so long, again and again."""
+        """Be a member of the group until stopped; if *seconds* are given, for so long, again and again."""
         try:
             while not self.stop.is_set():
                 consumer = self.consumer(number)

@@ -61,9 +61,9 @@ def _polling(
         time.sleep(_SETTLE_S)
         _, cost = cost_of(lambda: time.sleep(seconds), cluster, side)
         grown_kb = _resident_kb(side) - before_kb
-        told = crowd.leave()
+        reported = crowd.leave()
     memory = {} if side.sidefetch_pid is None else {_MEMORY: grown_kb / clients}
-    return {_SERVED: told["served_s"], **memory, **cost.a_second(alone)}
+    return {_SERVED: reported["served_s"], **memory, **cost.a_second(alone)}
 
 
 def _memory(cluster: KafkaCluster, topics: Mapping[str, int]) -> Mapping[Figure, float]:

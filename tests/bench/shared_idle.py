@@ -63,15 +63,15 @@ def _polling(
         _, cost = cost_of(lambda: time.sleep(seconds), cluster, side)
         grown_kb = _resident_kb(pid) - before_kb
         polled_s = _cpu_s(pid) - served_s
-        told = crowd.leave()
+        reported = crowd.leave()
     rates = cost.a_second(alone)
-    found: dict[Figure, float] = {_SERVED: told["served_s"], _SESSIONS: cost.sessions - sessions_before}
+    found: dict[Figure, float] = {_SERVED: reported["served_s"], _SESSIONS: cost.sessions - sessions_before}
     found |= {figure: rates[figure] for figure in (FETCHES, BROKER_CPU)}
     if pid is None:
         return found
-    fetch_s = polled_s / (told["answers"] - told["served_answers"])
+    fetch_s = polled_s / (reported["answers"] - reported["served_answers"])
     # Clients that are served early fetch again while others connect.
-    set_up_s = served_s - before_s - fetch_s * (told["served_answers"] - clients)
+    set_up_s = served_s - before_s - fetch_s * (reported["served_answers"] - clients)
     return {
         **found,
         OWN_CPU: rates[OWN_CPU],

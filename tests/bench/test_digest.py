@@ -7,13 +7,13 @@ from tests.bench.runs import case, run_of
 
 
 def test_it_says_where_and_how_noisily_it_was_measured() -> None:
-    told = digest(run_of(quick=True))
+    text = digest(run_of(quick=True))
 
-    assert "one quick run of 01 March 2026, commit `abc`" in told
-    assert "A CPU, 2 cores, Linux x86_64; Python 3.11.2." in told
-    assert "loopback; HAProxy 2.6.12 and Kroxylicious 0.12.0 with one thread each" in told
-    assert "20 ms before, 33 at most, and 20 after, 33 at most;\n  1.25% of the CPU" in told
-    assert "Of 0 expectations 0 were met." in told
+    assert "one quick run of 01 March 2026, commit `abc`" in text
+    assert "A CPU, 2 cores, Linux x86_64; Python 3.11.2." in text
+    assert "loopback; HAProxy 2.6.12 and Kroxylicious 0.12.0 with one thread each" in text
+    assert "20 ms before, 33 at most, and 20 after, 33 at most;\n  1.25% of the CPU" in text
+    assert "Of 0 expectations 0 were met." in text
 
 
 def test_without_haproxy_none_is_named() -> None:
@@ -21,7 +21,7 @@ def test_without_haproxy_none_is_named() -> None:
 
 
 def test_a_way_is_a_column_and_those_that_nobody_has_are_left_out() -> None:
-    told = digest(
+    text = digest(
         run_of(
             case("reading 1 KiB records, 1 client: speed", "MB/s", {"direct": 2000, "Sidefetch": 1000}),
             case("reading 1 KiB records, 1 client: CPU of the proxy", "s/GB", {"Sidefetch": 0.7}),
@@ -32,22 +32,22 @@ def test_a_way_is_a_column_and_those_that_nobody_has_are_left_out() -> None:
         "| reading | direct | Sidefetch |\n|---|---|---|\n"
         "| 1 client, records of 1 KiB: speed | 2,000 MB/s | 1,000 MB/s |\n"
         "| 1 client, records of 1 KiB: CPU of the proxy |  | 0.7 s/GB |\n"
-    ) in told
+    ) in text
 
 
 def test_figures_of_one_label_share_a_row_and_their_unit() -> None:
-    told = digest(
+    text = digest(
         run_of(
             case("one record a fetch, in order: p50", "ms", {"direct": 0.2, "Sidefetch": 0.3}),
             case("one record a fetch, in order: p99", "ms", {"direct": 1.5, "Sidefetch": 2.25}),
         )
     )
 
-    assert "| 1 client, in order, one record a fetch: p50 and p99 | 0.2 and 1.5 ms | 0.3 and 2.25 ms |\n" in told
+    assert "| 1 client, in order, one record a fetch: p50 and p99 | 0.2 and 1.5 ms | 0.3 and 2.25 ms |\n" in text
 
 
 def test_tables_with_ways_of_their_own_name_them_unless_it_is_sidefetch_alone() -> None:
-    told = digest(
+    text = digest(
         run_of(
             case("telemetry, reading 1 KiB records", "MB/s", {"off": 100, "full": 50}),
             case("start: first answer", "s", {"Sidefetch": 0.5}),
@@ -55,17 +55,17 @@ def test_tables_with_ways_of_their_own_name_them_unless_it_is_sidefetch_alone() 
         )
     )
 
-    assert "| telemetry, reading 1 KiB records | off: 100 MB/s, full: 50 MB/s |\n" in told
-    assert "| start: first answer | 0.5 s |\n| start: end | python: 0.1 s |\n" in told
+    assert "| telemetry, reading 1 KiB records | off: 100 MB/s, full: 50 MB/s |\n" in text
+    assert "| start: first answer | 0.5 s |\n| start: end | python: 0.1 s |\n" in text
 
 
 def test_what_was_expected_and_is_not_so_is_said() -> None:
     met = {**case("a", "s", {}), "expectations": [{"text": "fine", "is_met": True}]}
 
-    told = digest(run_of(met, case("b", "s", {}, "0.3 of direct, at least 0.5")))
+    text = digest(run_of(met, case("b", "s", {}, "0.3 of direct, at least 0.5")))
 
-    assert told.endswith("Of 2 expectations 1 were met; these were not:\n\n- 0.3 of direct, at least 0.5\n")
-    assert "fine" not in told
+    assert text.endswith("Of 2 expectations 1 were met; these were not:\n\n- 0.3 of direct, at least 0.5\n")
+    assert "fine" not in text
 
 
 @pytest.mark.parametrize("name", ["something else", "reading 1 KiB records"])

@@ -33,11 +33,11 @@ def test_ways_take_turns_and_each_round_begins_with_another() -> None:
 
 
 def test_each_round_is_told() -> None:
-    told: list[str] = []
+    printed: list[str] = []
 
-    measure("case", "MB/s", [Way("direct", lambda: 2300.4)], rounds=2, tell=told.append)
+    measure("case", "MB/s", [Way("direct", lambda: 2300.4)], rounds=2, tell=printed.append)
 
-    assert told == ["case, round 1 of 2: direct 2,300 MB/s", "case, round 2 of 2: direct 2,300 MB/s"]
+    assert printed == ["case, round 1 of 2: direct 2,300 MB/s", "case, round 2 of 2: direct 2,300 MB/s"]
 
 
 TABLE = Table("reading", "MB/s", {"direct": [2000, 1000, 3000], "through": [1000, 500, 600]}).expecting(
@@ -83,20 +83,20 @@ def test_in_turns_gives_whatever_a_way_returns() -> None:
 
 def test_figures_that_are_measured_at_once_become_a_table_each_of_the_ways_that_have_them() -> None:
     speed, own = Figure("speed", "MB/s"), Figure("CPU of Sidefetch", "ms")
-    told: list[str] = []
+    printed: list[str] = []
 
     tables = measure_all(
         "case",
         {"direct": lambda: {speed: 4.0}, "Sidefetch": lambda: {speed: 2.0, own: 7.0}},
         rounds=2,
-        tell=told.append,
+        tell=printed.append,
     )
 
     assert tables == {
         speed: Table("case: speed", "MB/s", {"direct": [4, 4], "Sidefetch": [2, 2]}),
         own: Table("case: CPU of Sidefetch", "ms", {"Sidefetch": [7, 7]}),
     }
-    assert told[1] == "case, round 1 of 2: Sidefetch: speed 2 MB/s, CPU of Sidefetch 7 ms"
+    assert printed[1] == "case, round 1 of 2: Sidefetch: speed 2 MB/s, CPU of Sidefetch 7 ms"
 
 
 def test_a_percentile_is_one_of_the_values() -> None:

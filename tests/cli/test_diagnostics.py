@@ -100,7 +100,7 @@ def test_older_brokers_have_sessions_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("highest", "level", "told"),
+    ("highest", "level", "expected"),
     [
         (13, "ok", "by topic id"),
         (12, "note", "by topic name"),
@@ -110,10 +110,10 @@ def test_older_brokers_have_sessions_by_name() -> None:
         (3, "failure", "cannot be read"),
     ],
 )
-def test_what_sessions_there_are_depends_on_the_fetch_version(highest: int, level: str, told: str) -> None:
+def test_what_sessions_there_are_depends_on_the_fetch_version(highest: int, level: str, expected: str) -> None:
     findings = found(broker(1, {1: (0, highest), 18: (0, 3)}))
 
-    assert any(finding.level == level and told in finding.text for finding in findings)
+    assert any(finding.level == level and expected in finding.text for finding in findings)
     assert can_serve(findings) is (level != "failure")
 
 
@@ -187,18 +187,18 @@ def selecting(selector: Literal["broker", "rack-aware", "leader"]) -> Config:
 
 
 @pytest.mark.parametrize(
-    ("racks", "told"), [(("a", "c"), "their racks are a, c"), ((None, None), "they have no racks")]
+    ("racks", "expected"), [(("a", "c"), "their racks are a, c"), ((None, None), "they have no racks")]
 )
 @pytest.mark.parametrize("selector", ["broker", "rack-aware", "leader"])
 def test_a_rack_that_no_broker_has_is_warned_of_loudly(
-    racks: tuple[str | None, ...], told: str, selector: Literal["broker", "rack-aware", "leader"]
+    racks: tuple[str | None, ...], expected: str, selector: Literal["broker", "rack-aware", "leader"]
 ) -> None:
     brokers = [broker(node, rack=rack) for node, rack in enumerate(racks)]
 
     findings = found(*brokers, rack=RackFound("b", "env:ZONE"), config=selecting(selector))
 
     (loud,) = [text for text in texts(findings, "warning") if text.startswith("NO BROKER IS IN RACK b")]
-    assert told in loud
+    assert expected in loud
     assert "Remedy: correct --rack or broker.rack" in loud
     assert not any("in-sync replica" in finding.text for finding in findings)
     assert "Sidefetch is in rack b (source: env:ZONE)" in texts(findings, "note")
@@ -235,16 +235,16 @@ def test_a_rack_that_was_not_looked_for_is_no_warning(how: str) -> None:
 def test_a_cluster_without_a_selector_is_told_of_ours() -> None:
     findings = found(broker(1), broker(2, selector_class=""), broker(3, selector_class=""))
 
-    (told,) = texts(findings, "warning")
-    assert told.startswith("no closest replica is chosen by nodes 2, 3 (no replica.selector.class)")
-    assert "Remedy: --replica-selector rack-aware" in told
+    (expected,) = texts(findings, "warning")
+    assert expected.startswith("no closest replica is chosen by nodes 2, 3 (no replica.selector.class)")
+    assert "Remedy: --replica-selector rack-aware" in expected
 
 
 def test_that_the_brokers_do_not_tell_their_selector_is_told() -> None:
-    (told,) = [f for f in found(broker(1, selector_class=None)) if "unknown" in f.text]
+    (expected,) = [f for f in found(broker(1, selector_class=None)) if "unknown" in f.text]
 
-    assert told.level == "note"
-    assert "Remedy: --replica-selector rack-aware" in told.text
+    assert expected.level == "note"
+    assert "Remedy: --replica-selector rack-aware" in expected.text
 
 
 def test_another_selector_class_is_named_and_nothing_promised_of_it() -> None:

@@ -40,6 +40,6 @@ def test_what_is_no_address_is_refused(capsys: pytest.CaptureFixture[str], monke
 
 def test_it_loads_nothing_that_only_serving_takes() -> None:
     loaded = "import sys; from proxy.cli import main; main(['health', '127.0.0.1:1']); print(*sys.modules)"
-    told = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True).stdout
+    reported = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True).stdout
 
-    assert {"opentelemetry", "prometheus_client"}.isdisjoint(told.split())
+    assert {"opentelemetry", "prometheus_client"}.isdisjoint(reported.split())

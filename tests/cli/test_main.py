@@ -91,9 +91,9 @@ def test_help_has_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_command_imports_no_other() -> None:
     program = "import sys; from proxy.cli import main; main(['run', '--grace', 'soon']); print(*sys.modules)"
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    reported = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
 
-    imported = {module.rpartition(".")[2] for module in told.split() if module.startswith("proxy.cli.")}
+    imported = {module.rpartition(".")[2] for module in reported.split() if module.startswith("proxy.cli.")}
     assert imported == {"conflicts", "run", "options", "settings"}
 
 

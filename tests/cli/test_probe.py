@@ -31,10 +31,10 @@ VERSIONS: Mapping[int, tuple[int, int]] = {1: (4, 18), 3: (0, 13)}
 
 def selector_of(value: str | None, *, hidden: bool = False) -> tuple[DescribeConfigsResourceResult, ...]:
     """Return the ``replica.selector.class`` that ``probe`` reads from a broker."""
-    told = DescribeConfigsResourceResult(
+    reported = DescribeConfigsResourceResult(
         name="replica.selector.class", value=value, read_only=True, is_sensitive=hidden, synonyms=()
     )
-    return (told,)
+    return (reported,)
 
 
 @attrs.frozen

@@ -10,9 +10,9 @@ from proxy.kube.redirect import REMOVE, Rules
 
 @pytest.fixture
 def nft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a program that keeps what it is told in ``told``, and ends as ``failure`` has it."""
+    """The folder of a program that keeps its input in ``input``, and ends as ``failure`` says."""
     program = tmp_path / "nft"
-    program.write_text(f'#!/bin/sh\n[ "$*" = "-f -" ] || exit 9\ncat > {tmp_path}/told\n. {tmp_path}/failure\n')
+    program.write_text(f'#!/bin/sh\n[ "$*" = "-f -" ] || exit 9\ncat > {tmp_path}/input\n. {tmp_path}/failure\n')
     program.chmod(0o755)
     (tmp_path / "failure").write_text("")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
@@ -21,10 +21,10 @@ def nft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_rules_are_put_in_and_taken_out(nft: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["redirect", "install", "--ports", "9092", "--uid", "7", "--to", "8"]) == 0
-    assert (nft / "told").read_text() == Rules(((9092, 9092),), (), (7,), 8).script()
+    assert (nft / "input").read_text() == Rules(((9092, 9092),), (), (7,), 8).script()
 
     assert main(["redirect", "remove"]) == 0
-    assert (nft / "told").read_text() == REMOVE
+    assert (nft / "input").read_text() == REMOVE
     assert capsys.readouterr() == ("", "")
 
 
@@ -33,7 +33,7 @@ def test_a_dry_run_shows_what_it_would_tell(nft: Path, capsys: pytest.CaptureFix
     assert capsys.readouterr().out == Rules().script()
     assert main(["redirect", "remove", "--dry-run"]) == 0
     assert capsys.readouterr().out == REMOVE
-    assert not (nft / "told").exists()
+    assert not (nft / "input").exists()
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,9 @@ def test_what_nft_refuses_is_told_with_what_to_do(
     (nft / "failure").write_text(f"echo '{said}' >&2; exit 1\n")
 
     assert main(["redirect", "install"]) == 1
-    told = capsys.readouterr().err
-    assert told.startswith(f"sidefetch: nft: {said}")
-    assert remedy in told
+    expected = capsys.readouterr().err
+    assert expected.startswith(f"sidefetch: nft: {said}")
+    assert remedy in expected
 
 
 def test_without_nft_that_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,4 +78,4 @@ def test_a_wrong_flag_is_named_and_nothing_done(
 ) -> None:
     assert main(["redirect", "install", flag, value]) == 2
     assert capsys.readouterr().err.startswith(f"sidefetch: {flag[2:]}: ")
-    assert not (nft / "told").exists()
+    assert not (nft / "input").exists()

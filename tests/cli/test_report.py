@@ -30,7 +30,7 @@ def report(folder: Path, *options: str, **env: str) -> "subprocess.CompletedProc
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected"),
     [
         (("nowhere", "--out", "x.html"), "LEDGER: nowhere does not exist"),
         ((EMPTY, "--out", "x.html"), "LEDGER: empty has no finished ledger file"),
@@ -41,11 +41,13 @@ def report(folder: Path, *options: str, **env: str) -> "subprocess.CompletedProc
         ((LEDGER, "--out", "x.html", "--conf", "spark.driver.memory"), "conf: 'spark.driver.memory'"),
     ],
 )
-def test_what_is_wrong_is_told_before_anything_starts(tmp_path: Path, options: tuple[str, ...], told: str) -> None:
+def test_what_is_wrong_is_told_before_anything_starts(
+    tmp_path: Path, options: tuple[str, ...], expected: str
+) -> None:
     done = report(tmp_path, *options, PATH="", JAVA_HOME="")
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"sidefetch: {told}")
+    assert done.stderr.startswith(f"sidefetch: {expected}")
     assert "accepted: " in done.stderr
 
 

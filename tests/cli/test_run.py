@@ -104,18 +104,18 @@ async def test_settings_are_read_again_on_a_hang_up_and_wrong_ones_change_nothin
             return "\n".join(sidefetch.lines[before:])
 
         assert not await is_bypassed(bootstrap)
-        told = await hang_up(
+        reported = await hang_up(
             'bypass = "client:sidefetch-demo"\n[upstream]\nshare-reads-except = "topic:t"\n[log]\nlevel = "debug"',
             "settings-reloaded",
         )
-        assert "changed=share-reads-except,log-level,bypass" in told
-        assert "share_reads_except=topic:t" in told
+        assert "changed=share-reads-except,log-level,bypass" in reported
+        assert "share_reads_except=topic:t" in reported
         assert await is_bypassed(bootstrap)
         for wrong in ('bypass = "everybody"', "bypass = [", 'bypass = ""\nbypas = ""'):
             assert file.name in await hang_up(wrong, "settings-rejected")
             assert await is_bypassed(bootstrap)
-        told = await hang_up('bypass = ""\nverify = 1\n[log]\nformat = "json"', "restart-required")
-        assert "options=log-format,verify" in told
+        reported = await hang_up('bypass = ""\nverify = 1\n[log]\nformat = "json"', "restart-required")
+        assert "options=log-format,verify" in reported
         assert not await is_bypassed(bootstrap)
         file.write_text('bypass = "all"\n[log]\nlevel = "error"')
         sidefetch.signal(signal.SIGHUP)

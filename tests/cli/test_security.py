@@ -10,7 +10,7 @@ from proxy.config import Address, Config, DownstreamSecurity, UpstreamConfig, Up
 KAFKA = UpstreamConfig((Address("kafka", 9092),))
 
 
-def told(
+def findings(
     up: UpstreamSecurity = UpstreamSecurity(),  # noqa: B008  # frozen
     down: DownstreamSecurity = DownstreamSecurity(),  # noqa: B008
 ) -> dict[str, str]:
@@ -25,18 +25,18 @@ def level_of(found: dict[str, str], part: str) -> str:
 
 
 def test_a_sidecar_in_plaintext_is_told_nothing() -> None:
-    assert told() == {}
+    assert findings() == {}
 
 
 def test_who_asks_clients_for_nothing_and_is_somebody_is_told() -> None:
-    found = told(UpstreamSecurity(tls=True, sasl="SCRAM-SHA-256", username_file="u", password_file="p"))
+    found = findings(UpstreamSecurity(tls=True, sasl="SCRAM-SHA-256", username_file="u", password_file="p"))
 
     assert level_of(found, "use TLS, with a login by SCRAM-SHA-256") == "ok"
     assert level_of(found, "every client has the rights of Sidefetch's own login") == "note"
 
 
 def test_clients_that_log_in_themselves_are_told_which_of_them_are_read_for() -> None:
-    found = told(UpstreamSecurity(tls=True, sasl="client"))
+    found = findings(UpstreamSecurity(tls=True, sasl="client"))
 
     assert level_of(found, "repeats logins by PLAIN and OAUTHBEARER") == "note"
     assert level_of(found, "SCRAM and GSSAPI cannot be repeated") == "warning"
@@ -61,7 +61,7 @@ def test_clients_that_log_in_themselves_are_told_which_of_them_are_read_for() ->
     ],
 )
 def test_what_is_not_safe_is_warned_of(up: UpstreamSecurity, down: DownstreamSecurity, part: str) -> None:
-    assert level_of(told(up, down), part) == "warning"
+    assert level_of(findings(up, down), part) == "warning"
 
 
 def test_where_only_clients_may_look_the_servers_are_told() -> None:

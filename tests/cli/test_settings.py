@@ -69,9 +69,9 @@ def test_all_problems_are_told_at_once_with_key_place_value_and_what_is_accepted
     environ = {"SIDEFETCH_LOG_LEVEL": "loud", "SIDEFETCH_LISEN": "127.0.0.1:1"}
     toml = "grace = true\nmax-frame = 5\n[log]\nformt = 'json'\n[extra]\nx = 1\n"
 
-    told = problems(flags={"listen": "9092"}, environ=environ, toml=toml, toml_name="s.toml")
+    reported = problems(flags={"listen": "9092"}, environ=environ, toml=toml, toml_name="s.toml")
 
-    assert set(told) == {
+    assert set(reported) == {
         "listen: '9092' from flag --listen; accepted: HOST:PORT[,HOST:PORT...], IPv6 as [::1]:9092",
         "log-level: 'loud' from environment SIDEFETCH_LOG_LEVEL; accepted: debug, info, warning or error",
         "unknown environment variable SIDEFETCH_LISEN = '127.0.0.1:1'; did you mean SIDEFETCH_LISTEN?",
@@ -85,10 +85,10 @@ def test_all_problems_are_told_at_once_with_key_place_value_and_what_is_accepted
 
 
 def test_a_bad_value_is_told_even_where_a_flag_hides_it() -> None:
-    told = problems(flags={"grace": "1"}, environ={**KAFKA, "SIDEFETCH_GRACE": "soon"})
+    reported = problems(flags={"grace": "1"}, environ={**KAFKA, "SIDEFETCH_GRACE": "soon"})
 
-    assert len(told) == 1
-    assert told[0].startswith("grace: 'soon' from environment SIDEFETCH_GRACE")
+    assert len(reported) == 1
+    assert reported[0].startswith("grace: 'soon' from environment SIDEFETCH_GRACE")
 
 
 def test_a_bad_required_value_is_not_told_as_missing_too() -> None:
@@ -96,15 +96,15 @@ def test_a_bad_required_value_is_not_told_as_missing_too() -> None:
 
 
 def test_values_that_do_not_go_together_are_told() -> None:
-    (told,) = problems(flags={"listen": "127.0.0.1:9100"})
+    (reported,) = problems(flags={"listen": "127.0.0.1:9100"})
 
-    assert told.startswith("listen: port 9100 is one of broker-ports")
+    assert reported.startswith("listen: port 9100 is one of broker-ports")
 
 
 def test_a_file_that_is_not_toml_is_told() -> None:
-    (told,) = problems(toml="listen 1", toml_name="s.toml")
+    (reported,) = problems(toml="listen 1", toml_name="s.toml")
 
-    assert told.startswith("s.toml: not TOML: ")
+    assert reported.startswith("s.toml: not TOML: ")
 
 
 def test_an_empty_variable_is_not_set() -> None:

@@ -18,10 +18,10 @@ from tests.ports import free_port_range
 from tests.telemetry.records import NOW_US, Link, busy, exchange, facts_of, fetch
 
 
-def drawn(told: Any, failed: str = "", width: int = 110) -> str:
+def drawn(shown_state: Any, failed: str = "", width: int = 110) -> str:
     console = Console(width=width, record=True, file=None, force_terminal=False)
     with console.capture() as captured:
-        console.print(draw_screen(told, failed))
+        console.print(draw_screen(shown_state, failed))
     return captured.get()
 
 
@@ -91,12 +91,12 @@ async def test_it_asks_a_running_sidefetch(
             await fetched(client, "a-reader", {0: 0}, 4)
             url = f"127.0.0.1:{port_of(it)}"
             code = await trio.to_thread.run_sync(main, ["top", url, "--once"])
-            told = await state_of(it)
+            shown_state = await state_of(it)
 
     out = capsys.readouterr().out
     assert code == 0
     assert "a-reader 127.0.0.1" in out
-    assert told["cluster_id"] in out
+    assert shown_state["cluster_id"] in out
 
 
 def test_who_does_not_answer_is_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,10 +24,10 @@ async def asked(cluster: EmbeddedCluster, *options: str) -> "subprocess.Complete
 
 
 def rows(text: str) -> list[Row]:
-    told = [json.loads(line) for line in text.splitlines()]
-    assert not [problem for row in told for problem in problems(row)]
-    assert [row["seq"] for row in told] == list(range(len(told)))
-    return told
+    reported = [json.loads(line) for line in text.splitlines()]
+    assert not [problem for row in reported for problem in problems(row)]
+    assert [row["seq"] for row in reported] == list(range(len(reported)))
+    return reported
 
 
 async def test_each_partition_is_told_with_its_replicas_and_their_racks() -> None:

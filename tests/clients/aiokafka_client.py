@@ -28,7 +28,7 @@ def _consumer(request: dict[str, Any], *topics: str, **more: Any) -> Any:
 
 
 async def _poll_until(talk: Talk, consumer: Any, count: int | None, *, commit: bool) -> None:
-    while (count is None or talk.count < count) and not talk.is_told_to_stop():
+    while (count is None or talk.count < count) and not talk.has_commands():
         polled = await consumer.getmany(timeout_ms=200)
         for records in polled.values():
             for each in records:

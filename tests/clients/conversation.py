@@ -229,11 +229,18 @@ class Client:
         self, bootstrap: str, topic: str, records: Iterable[Record], **more: object
     ) -> list[tuple[int, int]]:
         """Produce *records* and return partition and offset of each acknowledgement."""
-        told = [
-            [each.partition, each.offset, each.timestamp_ms, to_text(each.key), to_text(each.value), _told(each)]
+        reported = [
+            [
+                each.partition,
+                each.offset,
+                each.timestamp_ms,
+                to_text(each.key),
+                to_text(each.value),
+                _headers_of(each),
+            ]
             for each in records
         ]
-        task = self.begin("produce", bootstrap, topic, records=told, **more)
+        task = self.begin("produce", bootstrap, topic, records=reported, **more)
         task.wait()
         return [(partition, offset) for partition, offset in task.result]
 
@@ -250,5 +257,5 @@ class Client:
         return {int(partition): (first, last) for partition, (first, last) in task.result.items()}
 
 
-def _told(record: Record) -> list[list[str | None]]:
+def _headers_of(record: Record) -> list[list[str | None]]:
     return [[name, to_text(data)] for name, data in record.headers]

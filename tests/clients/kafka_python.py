@@ -37,7 +37,7 @@ def _tell(talk: Talk, polled: dict[Any, Iterable[Any]]) -> None:
 
 
 def _poll_until(talk: Talk, consumer: Any, count: int | None, *, commit: bool) -> None:
-    while (count is None or talk.count < count) and not talk.is_told_to_stop():
+    while (count is None or talk.count < count) and not talk.has_commands():
         polled = consumer.poll(timeout_ms=200)
         _tell(talk, polled)
         if commit and polled:

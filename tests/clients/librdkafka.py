@@ -77,7 +77,7 @@ def _commit(talk: Talk, consumer: Consumer, topic: str, after: dict[int, int]) -
 
 
 def _poll_until(talk: Talk, consumer: Consumer, count: int | None, *, commit_to: str | None) -> None:
-    while (count is None or talk.count < count) and not talk.is_told_to_stop():
+    while (count is None or talk.count < count) and not talk.has_commands():
         after: dict[int, int] = {}
         for message in consumer.consume(200, timeout=0.2):
             _tell(talk, message, after)

@@ -191,7 +191,7 @@ def _tell(talk: Talk, message: Any, after: dict[int, int]) -> None:
 
 
 def _poll_until(talk: Talk, consumer: ctypes.c_void_p, count: int | None, *, commit_to: str | None) -> None:
-    while (count is None or talk.count < count) and not talk.is_told_to_stop():
+    while (count is None or talk.count < count) and not talk.has_commands():
         after: dict[int, int] = {}
         for message in _polled(consumer, 200 if count is None else min(200, count - talk.count)):
             _tell(talk, message, after)

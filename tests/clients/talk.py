@@ -50,7 +50,7 @@ class Talk:
                 return command
         return None
 
-    def is_told_to_stop(self) -> bool:
+    def has_commands(self) -> bool:
         """Is anything more on its way to us?"""
         return not self._lines.empty()
 

@@ -89,8 +89,8 @@ def test_records_from_each_offset_on_are_delivered_once(
         for partition, known in by_partition(records).items()
     }
     timestamps = {(each.partition, each.offset): each.timestamp_ms for each in records}
-    told = {each.timestamp_ms == timestamps[each.partition, each.offset] for each in task.delivered}
-    assert told == {True} or {each.timestamp_ms for each in task.delivered} == {-1}
+    reported = {each.timestamp_ms == timestamps[each.partition, each.offset] for each in task.delivered}
+    assert reported == {True} or {each.timestamp_ms for each in task.delivered} == {-1}
     assert not task.heard
 
 

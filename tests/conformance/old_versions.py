@@ -91,8 +91,8 @@ def _producing(version: int) -> Conversation:
     async def converse(speaker: Speaker, setting: Setting) -> Heard:
         async def asked(sets: Mapping[int, bytes], *, acks: int = 1, topic: str = setting.topic) -> Any:
             body = encoded(produce.ProduceRequest_v2, acks, 5000, [(topic, list(sets.items()))])
-            told = kind.decode(await speaker.ask(0, version, body))
-            return [(name, sorted(partitions)) for name, partitions in told.topics]
+            response = kind.decode(await speaker.ask(0, version, body))
+            return [(name, sorted(partitions)) for name, partitions in response.topics]
 
         messages = [(FIRST_MS + n, b"k%d" % n, b"v%d" % n) for n in range(5)]
         plain = legacy_set(magic, messages)
@@ -201,8 +201,8 @@ def _joining(version: int) -> Conversation:
         refused = group.JoinGroupResponse_v0.decode(await speaker.ask(11, version, unknown))
         leave = encoded(group.LeaveGroupRequest_v0, setting.group, joined.member_id)
         left = decoded(group.LeaveGroupResponse_v0, await speaker.ask(13, 0, leave))
-        told = (joined.error_code, joined.generation_id, joined.group_protocol, joined.members[0][1])
-        return {"joined": told, "refused": refused.error_code, "left": left}
+        response = (joined.error_code, joined.generation_id, joined.group_protocol, joined.members[0][1])
+        return {"joined": response, "refused": refused.error_code, "left": left}
 
     return converse
 
@@ -264,8 +264,8 @@ async def _delete_topics(speaker: Speaker, setting: Setting) -> Heard:
 async def _describe_configs(speaker: Speaker, setting: Setting) -> Heard:
     async def asked(kind: int, name: str, keys: list[str] | None) -> Any:
         body = encoded(admin.DescribeConfigsRequest_v0, [(kind, name, keys)])
-        told = decoded(admin.DescribeConfigsResponse_v0, await speaker.ask(32, 0, body))
-        ((_, (resource,)),) = told
+        response = decoded(admin.DescribeConfigsResponse_v0, await speaker.ask(32, 0, body))
+        ((_, (resource,)),) = response
         return (*resource[:-1], sorted(resource[-1]))
 
     return {
@@ -289,11 +289,11 @@ async def _acls(speaker: Speaker, setting: Setting) -> Heard:
     async def settled(acls: int) -> Any:
         """Wait until each broker applies the access rules."""
         for _ in range(100):
-            told = await described()
-            if len(told[-1][1]) == acls:
+            response = await described()
+            if len(response[-1][1]) == acls:
                 break
             await trio.sleep(0.05)
-        return told
+        return response
 
     async def deleted(name: str = setting.topic) -> Any:
         body = encoded(admin.DeleteAclsRequest_v0, [(TOPIC_RESOURCE, name, None, None, ANY, ANY)])

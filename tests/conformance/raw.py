@@ -29,9 +29,9 @@ QUICK: Final = ("--upstream-max-wait", "0.3s")
 @contextmanager
 def tapped(bootstrap: str, *options: str) -> Iterator[tuple[Sidefetch, Tap, str]]:
     """Start Sidefetch, and a tap between it and its clients, which begin at the yielded address."""
-    told_host = "127.0.0.2"
-    with Sidefetch(bootstrap, options=("--advertise", told_host, *QUICK, *options)) as sidefetch:
+    given_host = "127.0.0.2"
+    with Sidefetch(bootstrap, options=("--advertise", given_host, *QUICK, *options)) as sidefetch:
         host, port = sidefetch.bootstrap.split(":")
         ports = [int(port), *(sidefetch.port_of(node_id) for node_id in (1, 2, 3))]
-        with Tap({each: (host, each) for each in ports}, host=told_host) as tap:
-            yield sidefetch, tap, f"{told_host}:{port}"
+        with Tap({each: (host, each) for each in ports}, host=given_host) as tap:
+            yield sidefetch, tap, f"{given_host}:{port}"

@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 ALLOWED: Final = {
-    "session_id": "a number of the side's own; test_client_sessions looks at what is told in sessions",
+    "session_id": "a number of the side's own; test_client_sessions checks sessions",
     "throttle_time": "tells what happened, not what was asked",
     "node_endpoints": "brokers are elsewhere through Sidefetch; test_addresses looks at these",
 }

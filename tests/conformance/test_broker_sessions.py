@@ -105,7 +105,7 @@ def partitions_of(response: Any) -> dict[int, Any]:
     return {data.partition_index: data for topic in response.responses for data in topic.partitions}
 
 
-def told(response: Any) -> list[int]:
+def partitions_in(response: Any) -> list[int]:
     return list(partitions_of(response))
 
 
@@ -166,7 +166,7 @@ async def _until_led(topic: Topic) -> None:
 async def test_full_without_a_session_is_answered_whole_with_id_zero(topic: Topic) -> None:
     response = await topic.fetch((0, -1), [(2, 0), (0, 0)])
 
-    assert (response.error_code, response.session_id, told(response)) == (NONE, 0, [2, 0])
+    assert (response.error_code, response.session_id, partitions_in(response)) == (NONE, 0, [2, 0])
 
 
 async def test_creation_is_answered_whole_with_an_id(topic: Topic) -> None:
@@ -174,7 +174,7 @@ async def test_creation_is_answered_whole_with_an_id(topic: Topic) -> None:
 
     assert response.error_code == NONE
     assert response.session_id > 0
-    assert told(response) == [0, 1]
+    assert partitions_in(response) == [0, 1]
     assert [data.high_watermark for data in partitions_of(response).values()] == [0, 0]
 
 
@@ -183,7 +183,7 @@ async def test_an_idle_session_is_answered_with_nothing(topic: Topic) -> None:
 
     for epoch in (1, 2, 3):
         response = await topic.fetch((session_id, epoch))
-        assert (response.error_code, response.session_id, told(response)) == (NONE, session_id, [])
+        assert (response.error_code, response.session_id, partitions_in(response)) == (NONE, session_id, [])
 
 
 async def test_only_what_has_records_is_answered(topic: Topic) -> None:
@@ -192,7 +192,7 @@ async def test_only_what_has_records_is_answered(topic: Topic) -> None:
 
     response = await topic.fetch((session_id, 1))
 
-    assert told(response) == [1]
+    assert partitions_in(response) == [1]
     data = partitions_of(response)[1]
     assert (data.error_code, data.high_watermark, data.last_stable_offset) == (NONE, 2, 2)
     assert [batch.last_offset for batch in batches_in(data.records)] == [1]
@@ -202,17 +202,17 @@ async def test_unread_records_are_answered_again_until_the_offset_moves(topic: T
     session_id = await topic.session((0, 0), (1, 0))
     await topic.produce(0, b"x")
 
-    assert told(await topic.fetch((session_id, 1))) == [0]
-    assert told(await topic.fetch((session_id, 2))) == [0]
-    assert told(await topic.fetch((session_id, 3), [(0, 1)])) == []
-    assert told(await topic.fetch((session_id, 4))) == []
+    assert partitions_in(await topic.fetch((session_id, 1))) == [0]
+    assert partitions_in(await topic.fetch((session_id, 2))) == [0]
+    assert partitions_in(await topic.fetch((session_id, 3), [(0, 1)])) == []
+    assert partitions_in(await topic.fetch((session_id, 4))) == []
 
 
 async def test_an_added_partition_is_answered_once(topic: Topic) -> None:
     session_id = await topic.session((0, 0))
 
-    assert told(await topic.fetch((session_id, 1), [(2, 0)])) == [2]
-    assert told(await topic.fetch((session_id, 2))) == []
+    assert partitions_in(await topic.fetch((session_id, 1), [(2, 0)])) == [2]
+    assert partitions_in(await topic.fetch((session_id, 2))) == []
 
 
 async def test_a_forgotten_partition_is_not_read(topic: Topic) -> None:
@@ -220,7 +220,7 @@ async def test_a_forgotten_partition_is_not_read(topic: Topic) -> None:
     await topic.produce(0, b"x")
     await topic.produce(1, b"x")
 
-    assert told(await topic.fetch((session_id, 1), forget=[0])) == [1]
+    assert partitions_in(await topic.fetch((session_id, 1), forget=[0])) == [1]
 
 
 async def test_forgetting_everything_ends_the_session(topic: Topic) -> None:
@@ -228,7 +228,7 @@ async def test_forgetting_everything_ends_the_session(topic: Topic) -> None:
 
     response = await topic.fetch((session_id, 1), forget=[0, 1])
 
-    assert (response.error_code, response.session_id, told(response)) == (NONE, 0, [])
+    assert (response.error_code, response.session_id, partitions_in(response)) == (NONE, 0, [])
     gone = await topic.fetch((session_id, 2))
     assert gone.error_code == ErrorCode.fetch_session_id_not_found
 
@@ -237,7 +237,7 @@ async def test_unknown_id_is_70(topic: Topic) -> None:
     response = await topic.fetch((123_456_789, 1))
 
     assert (response.error_code, response.session_id) == (ErrorCode.fetch_session_id_not_found, 0)
-    assert told(response) == []
+    assert partitions_in(response) == []
 
 
 async def test_wrong_epoch_is_71_and_the_session_goes_on(topic: Topic) -> None:
@@ -272,7 +272,7 @@ async def test_close_and_new_gives_another_session(topic: Topic) -> None:
     response = await topic.fetch((session_id, 0), [(2, 0)])
 
     assert response.session_id not in (0, session_id)
-    assert told(response) == [2]
+    assert partitions_in(response) == [2]
     assert (await topic.fetch((session_id, 1))).error_code == ErrorCode.fetch_session_id_not_found
     assert (await topic.fetch((response.session_id, 1))).error_code == NONE
 
@@ -282,7 +282,7 @@ async def test_close_ends_the_session(topic: Topic) -> None:
 
     response = await topic.fetch((session_id, -1))
 
-    assert (response.error_code, response.session_id, told(response)) == (NONE, 0, [])
+    assert (response.error_code, response.session_id, partitions_in(response)) == (NONE, 0, [])
     assert (await topic.fetch((session_id, 1))).error_code == ErrorCode.fetch_session_id_not_found
 
 
@@ -310,7 +310,7 @@ async def test_an_error_is_repeated(topic: Topic) -> None:
 
     for response in (first, second):
         assert response.error_code == NONE
-        assert told(response) == [7]
+        assert partitions_in(response) == [7]
         assert partitions_of(response)[7].error_code == ErrorCode.unknown_topic_or_partition
 
 
@@ -322,7 +322,9 @@ async def test_an_offset_out_of_range_is_answered_at_once(topic: Topic) -> None:
 
     data = partitions_of(response)[0]
     assert (data.error_code, data.high_watermark) == (ErrorCode.offset_out_of_range, -1)
-    assert told(await topic.fetch((session_id, 2), [(0, 0)])) == [0]  # recovered: included, though nothing is new
+    assert partitions_in(await topic.fetch((session_id, 2), [(0, 0)])) == [
+        0
+    ]  # recovered: included, though nothing is new
 
 
 async def test_an_epoch_from_the_future_is_75(topic: Topic) -> None:
@@ -343,7 +345,7 @@ async def test_an_unknown_topic_stays_in_the_session(topic: Topic) -> None:
 
     for response in (first, second):
         assert [partition.error_code for partition in partitions_of(response).values()] == [error]
-    assert told(await unknown.fetch((session_id, 3), forget=[0])) == []
+    assert partitions_in(await unknown.fetch((session_id, 3), forget=[0])) == []
 
 
 async def test_an_idle_fetch_is_held_for_its_wait_and_not_longer(topic: Topic) -> None:
@@ -352,7 +354,7 @@ async def test_an_idle_fetch_is_held_for_its_wait_and_not_longer(topic: Topic) -
 
     response = await topic.fetch((session_id, 1), max_wait=400)
 
-    assert told(response) == []
+    assert partitions_in(response) == []
     assert 0.35 <= trio.current_time() - started_s < 5
 
 
@@ -365,7 +367,7 @@ async def test_a_held_fetch_is_answered_when_records_come(topic: Topic) -> None:
     with trio.fail_after(5):
         response = await topic.raw.receive()
 
-    assert told(response) == [1]
+    assert partitions_in(response) == [1]
 
 
 async def test_the_held_one_of_two_fetches_of_a_session_is_71(topic: Topic) -> None:
@@ -380,7 +382,7 @@ async def test_the_held_one_of_two_fetches_of_a_session_is_71(topic: Topic) -> N
 
     assert overtaking.error_code == NONE
     assert (overtaken.error_code, overtaken.session_id) == (ErrorCode.invalid_fetch_session_epoch, session_id)
-    assert told(overtaken) == []
+    assert partitions_in(overtaken) == []
 
 
 async def test_the_first_batch_comes_whole_however_small_the_limit_and_the_others_take_turns(
@@ -394,7 +396,7 @@ async def test_the_first_batch_comes_whole_however_small_the_limit_and_the_other
     second = await topic.fetch((session_id, 2), max_bytes=100)
     third = await topic.fetch((session_id, 3), max_bytes=100)
 
-    assert [told(response) for response in (first, second, third)] == [[0], [1], [2]]
+    assert [partitions_in(response) for response in (first, second, third)] == [[0], [1], [2]]
     assert len(batches_in(partitions_of(first)[0].records)) == 1
 
 

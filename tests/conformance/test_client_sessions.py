@@ -52,10 +52,10 @@ class Within:
         )
         if not response.error_code:
             self.session_id, self.epoch = response.session_id, self.epoch + 1 if response.session_id else 0
-        told: dict[str, Any] = plain(response)
-        parts = [part for topic in told["responses"] for part in topic["partitions"]]
+        reported: dict[str, Any] = plain(response)
+        parts = [part for topic in reported["responses"] for part in topic["partitions"]]
         parts.sort(key=lambda part: part["partition_index"])
-        return {"error": told["error_code"], "has_session": bool(response.session_id), "partitions": parts}
+        return {"error": reported["error_code"], "has_session": bool(response.session_id), "partitions": parts}
 
 
 @pytest.fixture(scope="module")
@@ -141,12 +141,12 @@ async def test_every_answer_within_a_session_is_a_brokers(
         assert answers[1] == answers[0], step
 
     admin.delete_records(topic, 2, start[2] + 1)
-    answers = [await until_told(side) for side in sides]
+    answers = [await until_changed(side) for side in sides]
     assert answers[1] == answers[0]
     assert [part["log_start_offset"] for part in answers[1]["partitions"]] == [start[2] + 1]
 
 
-async def until_told(side: Within) -> dict[str, Any]:
+async def until_changed(side: Within) -> dict[str, Any]:
     with trio.fail_after(20):
         while not (answer := await side.fetch(()))["partitions"]:
             pass
@@ -179,10 +179,12 @@ async def test_a_record_comes_within_a_session_that_waits_and_on_another_connect
         side.side = attrs.evolve(side.side, raw=another)
         answers.append(await side.fetch([ask(2, end[2] + 1)]))
         await produce(0)
-        answers.append(await until_told(side))
+        answers.append(await until_changed(side))
 
-    told = [[(part["partition_index"], bool(part["records"])) for part in each["partitions"]] for each in answers]
-    assert told == [[(2, True)], [], [(0, True)]]
+    reported = [
+        [(part["partition_index"], bool(part["records"])) for part in each["partitions"]] for each in answers
+    ]
+    assert reported == [[(2, True)], [], [(0, True)]]
 
 
 # --------------------------------------------------------------------------------------- Kafka's own consumers

@@ -102,8 +102,8 @@ def unselecting() -> Iterator[KafkaCluster]:
 def way(request: pytest.FixtureRequest, programs: Programs) -> Iterator[Way]:
     cluster: KafkaCluster = request.getfixturevalue("unselecting" if request.param == "selector" else "selecting")
     if request.param == "reference":
-        told = {"rack": RACK, "rack_age_ms": AGE_S * 1000}
-        yield Way(cluster, Admin(cluster), cluster.bootstrap, (REFERENCE,), more=told)
+        reported = {"rack": RACK, "rack_age_ms": AGE_S * 1000}
+        yield Way(cluster, Admin(cluster), cluster.bootstrap, (REFERENCE,), more=reported)
         programs(REFERENCE).kill()  # it would go on
         return
     options = ["--rack", RACK, "--metadata-max-age", f"{AGE_S}s", "--upstream-max-wait", "2s"]

@@ -88,9 +88,9 @@ async def test_every_answer_is_the_same_through_sidefetch(
         "no partitions": {"asks": []},
     }
     for step, said in script.items():
-        told = {"identity": identity, **said}
-        named = told.pop("identity")
-        answers = [plain(await side.fetch(told["asks"], named, **without(told, "asks"))) for side in sides]
+        reported = {"identity": identity, **said}
+        named = reported.pop("identity")
+        answers = [plain(await side.fetch(reported["asks"], named, **without(reported, "asks"))) for side in sides]
         assert answers[1] == answers[0], step
 
 

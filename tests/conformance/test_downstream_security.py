@@ -75,11 +75,13 @@ def test_who_gives_a_wrong_password_is_told_and_served_nothing(
             with Consumer(settings) as consumer:
                 consumer.assign([TopicPartition("any", 0, OFFSET_BEGINNING)])
                 until(
-                    lambda c=consumer, m=mechanism: c.poll(0.1) is not None or any(told(each, m) for each in errors)
+                    lambda c=consumer, m=mechanism: (
+                        c.poll(0.1) is not None or any(is_login_error(each, m) for each in errors)
+                    )
                 )
-            assert any(told(each, mechanism) for each in errors), errors
+            assert any(is_login_error(each, mechanism) for each in errors), errors
         assert sidefetch.log_text().count(" authentication-failed ") >= len(MECHANISMS) - 1
 
 
-def told(error: str, mechanism: str) -> bool:
+def is_login_error(error: str, mechanism: str) -> bool:
     return error.startswith(mechanism) and "invalid credentials" in error

@@ -130,8 +130,8 @@ def test_rows_are_in_the_topic_once_and_in_order_though_its_leader_moves_and_it_
         leader = admin.leaders(ledger)[partition]
         admin.move_leader(ledger, partition, leader % 3 + 1)
         client.read(sidefetch.bootstrap, topic, range(3), len(produced))
-    told = consumed(kafka4, ledger, 3)
+    reported = consumed(kafka4, ledger, 3)
 
-    assert {partition for partition, _, _ in told} == {partition}
-    assert {key.decode() for _, key, _ in told} == {row["proxy_id"] for _, _, row in told}
-    assert [row for _, _, row in told] == written(tmp_path)
+    assert {partition for partition, _, _ in reported} == {partition}
+    assert {key.decode() for _, key, _ in reported} == {row["proxy_id"] for _, _, row in reported}
+    assert [row for _, _, row in reported] == written(tmp_path)

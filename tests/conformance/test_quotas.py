@@ -79,7 +79,7 @@ async def test_only_the_client_that_has_a_quota_is_held_back(limited: KafkaClust
         again_s, again_ms = await fetch(address, "quick-client", topic, 11, 5)
 
     assert quick_ms == again_ms == 0
-    assert slow_ms > 0, "the client of a version that waits by itself is told for how long"
+    assert slow_ms > 0, "the client of a version that waits by itself gets the throttle time"
     assert old_ms > 0
     assert old_s > old_ms / 1000, "the client of a version that does not is held"
     assert max(quick_s, again_s) < 5

@@ -122,8 +122,8 @@ async def token(client: KafkaConnection, said: bytes) -> bytes | None:
 
 async def is_served(client: KafkaConnection) -> None:
     """Whether the client is who it says: only then are other requests answered."""
-    told = await client.call("metadata", 1, {"topics": []})
-    assert {(each.node_id, each.port) for each in told.brokers} == {(n, 9000 + n) for n in (1, 2, 3)}
+    reported = await client.call("metadata", 1, {"topics": []})
+    assert {(each.node_id, each.port) for each in reported.brokers} == {(n, 9000 + n) for n in (1, 2, 3)}
 
 
 async def handshake(client: KafkaConnection, mechanism: str) -> int:

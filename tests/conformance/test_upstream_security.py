@@ -120,7 +120,7 @@ def test_what_keeps_brokers_from_being_reached_is_told_with_its_remedy(secured: 
     system = [option for option in tls(secured) if option not in ("--upstream-tls-ca", str(secured.authority.path))]
     ours = ["--upstream-tls-cert", str(stranger.cert), "--upstream-tls-key", str(stranger.key)]
     mutual = kafka.bootstrap_of("MUTUAL").split(",")[0]
-    told = {
+    reported = {
         "authority is not known": check(f"127.0.0.1:{port}", *system),
         "for another host": check(f"localhost:{port}", *tls(secured)),
         "if it speaks plaintext on this port, set upstream-tls off": check(kafka.brokers[1].address, *tls(secured)),
@@ -130,7 +130,7 @@ def test_what_keeps_brokers_from_being_reached_is_told_with_its_remedy(secured: 
         "Then upstream-sasl": check(kafka.bootstrap_of("SASL").split(",")[0], *tls(secured)),
     }
 
-    for remedy, done in told.items():
+    for remedy, done in reported.items():
         assert done.returncode == 1, done
         assert remedy in done.stdout, (remedy, done.stdout.partition("No bootstrap")[2])
 
@@ -193,7 +193,7 @@ def test_a_token_is_asked_for_by_client_credentials(
 
 def test_a_refused_login_is_told_with_its_remedy(secured: Secured, tmp_path: Path) -> None:
     bootstrap = secured.kafka.bootstrap_of("SASL")
-    told = {
+    reported = {
         "see upstream-sasl-username-file and upstream-sasl-password-file": [
             check(bootstrap, *tls(secured), *named(tmp_path, mechanism, "wrong password"))
             for mechanism in ("PLAIN", "SCRAM-SHA-256")
@@ -203,7 +203,7 @@ def test_a_refused_login_is_told_with_its_remedy(secured: Secured, tmp_path: Pat
         ],
     }
 
-    for remedy, each in told.items():
+    for remedy, each in reported.items():
         for done in each:
             assert done.returncode == 1, done
             assert remedy in done.stdout

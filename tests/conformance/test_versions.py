@@ -131,8 +131,8 @@ async def ask_produce(speaker: Speaker, topic: str, records: bytes, *, acks: int
     await speaker.send(PRODUCE, 1, encoded(produce.ProduceRequest_v1, acks, 10_000, [(topic, [(0, records)])]))
     if not acks:
         return 0, -1
-    told = produce.ProduceResponse_v1.decode(await speaker.receive())
-    ((_, ((_, error, base_offset),)),) = told.topics
+    response = produce.ProduceResponse_v1.decode(await speaker.receive())
+    ((_, ((_, error, base_offset),)),) = response.topics
     return error, base_offset
 
 
@@ -148,9 +148,9 @@ async def test_a_large_set_arrives_in_order_in_several_batches(
         speaker = Speaker(connection)
         for records in sets:
             await ask_produce(speaker, setting.topic, records, acks=0)
-        told = [await ask_produce(speaker, setting.topic, records, acks=-1) for records in sets]
+        response = [await ask_produce(speaker, setting.topic, records, acks=-1) for records in sets]
 
-    assert told == [(0, 100 + 3001), (0, 100 + 6001)]
+    assert response == [(0, 100 + 3001), (0, 100 + 6001)]
     written = [value for partition, offset, _, _, value in stored(kafka4, setting.topic) if not partition]
     assert written[100:] == [*values, values[0]] * 2
 
@@ -202,22 +202,22 @@ async def test_offsets_survive_their_coordinator(setting: Setting) -> None:
 async def commit_v0(speaker: Speaker, setting: Setting, at: int) -> int:
     """The error."""
     body = encoded(commit.OffsetCommitRequest_v0, setting.group, [(setting.topic, [(0, at, "m")])])
-    told = commit.OffsetCommitResponse_v0.decode(await speaker.ask(8, 0, body))
-    ((_, ((_, error),)),) = told.topics
+    response = commit.OffsetCommitResponse_v0.decode(await speaker.ask(8, 0, body))
+    ((_, ((_, error),)),) = response.topics
     return int(error)
 
 
 async def committed_v0(speaker: Speaker, setting: Setting) -> int:
     """The offset."""
     body = encoded(commit.OffsetFetchRequest_v0, setting.group, [(setting.topic, [0])])
-    told = commit.OffsetFetchResponse_v0.decode(await speaker.ask(9, 0, body))
-    ((_, ((_, offset, _, error),)),) = told.topics
+    response = commit.OffsetFetchResponse_v0.decode(await speaker.ask(9, 0, body))
+    ((_, ((_, offset, _, error),)),) = response.topics
     assert not error
     return int(offset)
 
 
 def test_every_lift_is_spoken() -> None:
-    assert {each for each, lift in UPGRADES.items() if lift.steps} == set(CONVERSATIONS)
+    assert {each for each, upgrade in UPGRADES.items() if upgrade.steps} == set(CONVERSATIONS)
 
 
 @pytest.mark.each_once
@@ -230,6 +230,6 @@ async def test_offsets_are_kept_by_way_of_any_broker(
     at_it = await heard_at(f"127.0.0.1:{sidefetch.port_of(coordinator)}", key, version, setting)
 
     def kept(heard: Heard) -> Any:
-        return {what: told for what, told in heard.items() if what not in ("what is kept", "committed")}
+        return {what: response for what, response in heard.items() if what not in ("what is kept", "committed")}
 
     assert kept(await heard_at(f"127.0.0.1:{sidefetch.port_of(node_id)}", key, version, setting)) == kept(at_it)

@@ -71,16 +71,16 @@ async def test_records_are_written_in_every_version(cluster: EmbeddedCluster, ve
 async def test_metadata_tells_brokers_and_leaders_in_every_version(cluster: EmbeddedCluster, version: int) -> None:
     cluster.create_topic("t", assignment=[[2, 3], [3, 1]])
 
-    told = await ask(cluster, 1, "metadata", version, {"topics": None if version else []})
+    reported = await ask(cluster, 1, "metadata", version, {"topics": None if version else []})
 
-    assert {broker.node_id: f"{broker.host}:{broker.port}" for broker in told.brokers} == {
+    assert {broker.node_id: f"{broker.host}:{broker.port}" for broker in reported.brokers} == {
         node: address(cluster, node) for node in (1, 2, 3)
     }
-    (topic,) = told.topics
+    (topic,) = reported.topics
     assert [partition.leader_id for partition in topic.partitions] == [2, 3]
     assert [partition.replica_nodes for partition in topic.partitions] == [(2, 3), (3, 1)]
     if version >= 1:
-        assert [broker.rack for broker in told.brokers] == ["a", "b", "c"]
+        assert [broker.rack for broker in reported.brokers] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("version", range(API_VERSIONS["list_offsets"][0], API_VERSIONS["list_offsets"][1] + 1))
@@ -105,9 +105,9 @@ async def test_unknown_topics_are_told_by_name_or_by_id(cluster: EmbeddedCluster
     cluster.delete_topic("gone")
 
     asked = ([by_name], [by_id], [by_name, by_id])
-    told = [await ask(cluster, 1, "metadata", 12, {"topics": topics}) for topics in asked]
+    reported = [await ask(cluster, 1, "metadata", 12, {"topics": topics}) for topics in asked]
 
-    assert [[int(topic.error_code) for topic in each.topics] for each in told] == [[3], [100], [100]]
+    assert [[int(topic.error_code) for topic in each.topics] for each in reported] == [[3], [100], [100]]
 
 
 @pytest.mark.parametrize("version", [10, 12, 16])
@@ -162,9 +162,9 @@ async def test_a_stopped_broker_breaks_connections_and_its_partitions_get_other_
     with pytest.raises(OSError, match=r"refused|failed"):
         async with connect(before):
             pass
-    told = await ask(cluster, 2, "metadata", 12, {"topics": None})
-    assert [broker.node_id for broker in told.brokers] == [2, 3]
-    assert [(p.leader_id, p.leader_epoch, p.error_code) for p in told.topics[0].partitions] == [
+    reported = await ask(cluster, 2, "metadata", 12, {"topics": None})
+    assert [broker.node_id for broker in reported.brokers] == [2, 3]
+    assert [(p.leader_id, p.leader_epoch, p.error_code) for p in reported.topics[0].partitions] == [
         (2, 1, ErrorCode.none),
         (-1, 1, ErrorCode.leader_not_available),
     ]
@@ -172,8 +172,8 @@ async def test_a_stopped_broker_breaks_connections_and_its_partitions_get_other_
     await cluster.start(1)
 
     assert address(cluster, 1) == before
-    told = await ask(cluster, 1, "metadata", 12, {"topics": None})
-    assert [partition.leader_id for partition in told.topics[0].partitions] == [2, 1]
+    reported = await ask(cluster, 1, "metadata", 12, {"topics": None})
+    assert [partition.leader_id for partition in reported.topics[0].partitions] == [2, 1]
 
 
 async def test_sessions_do_not_outlive_their_broker(cluster: EmbeddedCluster) -> None:
@@ -250,10 +250,10 @@ async def test_a_fetch_waits_for_as_many_bytes_as_it_asks_for(cluster: EmbeddedC
 async def test_an_older_broker_says_so_and_serves_nothing_newer(cluster: EmbeddedCluster) -> None:
     cluster.brokers[2].versions["fetch"] = (4, 6)
 
-    told = {node: await ask(cluster, node, "api_versions", 3, {"client_software_name": "x"}) for node in (1, 2)}
+    reported = {node: await ask(cluster, node, "api_versions", 3, {"client_software_name": "x"}) for node in (1, 2)}
     newest = {
         node: next(each.max_version for each in answer.api_keys if each.api_key == KEYS["fetch"])
-        for node, answer in told.items()
+        for node, answer in reported.items()
     }
     assert newest == {1: API_VERSIONS["fetch"][1], 2: 6}
     async with connect(address(cluster, 2)) as connection:
@@ -263,9 +263,9 @@ async def test_an_older_broker_says_so_and_serves_nothing_newer(cluster: Embedde
 
 @pytest.mark.parametrize("version", range(API_VERSIONS["api_versions"][1] + 1))
 async def test_produce_is_said_to_begin_at_0_as_kafka_4_says(cluster: EmbeddedCluster, version: int) -> None:
-    told = await ask(cluster, 1, "api_versions", version, {})
+    reported = await ask(cluster, 1, "api_versions", version, {})
 
-    assert (0, 0, 13) in [(each.api_key, each.min_version, each.max_version) for each in told.api_keys]
+    assert (0, 0, 13) in [(each.api_key, each.min_version, each.max_version) for each in reported.api_keys]
     async with connect(address(cluster, 1)) as connection:
         await connection.send_frame(bytes.fromhex("0000000a 0000 0002 00000001 ffff"))
         assert await connection.receive_frame() is None
@@ -471,8 +471,8 @@ async def test_a_session_tells_of_the_closest_replica_until_the_partition_is_for
             "fetch", 12, {"session_id": created.session_id, "session_epoch": 1, "rack_id": "b"}
         )
 
-    told = [each.responses[0].partitions[0].preferred_read_replica for each in (created, again)]
-    assert told == [2, 2]
+    reported = [each.responses[0].partitions[0].preferred_read_replica for each in (created, again)]
+    assert reported == [2, 2]
 
 
 async def test_bytes_of_records_are_counted_by_rack(racks: EmbeddedCluster) -> None:

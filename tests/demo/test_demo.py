@@ -119,14 +119,14 @@ async def test_try_reads_the_users_topic_both_ways_and_changes_nothing(cluster: 
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected"),
     [
         (["--rack", "b"], "100 % of the bytes of records came from rack b, where this is (by --rack)."),
         (["--rack", "b", "--replica-selector", "leader"], "0 % of the bytes of records came from rack b,"),
         ([], "Leaders were read both ways (which rack this is in is not known; see sidefetch check)."),
     ],
 )
-async def test_try_says_which_rack_the_records_came_from(options: list[str], told: str) -> None:
+async def test_try_says_which_rack_the_records_came_from(options: list[str], expected: str) -> None:
     async with embedded_cluster(is_rack_aware=True) as cluster, trio.open_nursery() as nursery:
         cluster.create_topic("busy", assignment=[[1, 2, 3]])
 
@@ -142,7 +142,7 @@ async def test_try_says_which_rack_the_records_came_from(options: list[str], tol
         nursery.cancel_scope.cancel()
 
     assert code == 0, trial.output
-    assert trial.lines[-1].startswith(told)
+    assert trial.lines[-1].startswith(expected)
 
 
 async def test_try_refuses_an_unknown_topic_in_a_sentence(cluster: EmbeddedCluster) -> None:

@@ -240,17 +240,17 @@ async def test_commits_are_kept_in_every_version(cluster: EmbeddedCluster, membe
     assert committed.topics[0].partitions[0].error_code == ErrorCode.none
     wanted = [{**identity, "partition_indexes": [0, 1]}]
     groups = [{"group_id": GROUP, "topics": wanted}]
-    told = await member.call("offset_fetch", version, {"topics": wanted, "groups": groups})
-    ((topic),) = told.topics if version < 8 else told.groups[0].topics
+    reported = await member.call("offset_fetch", version, {"topics": wanted, "groups": groups})
+    ((topic),) = reported.topics if version < 8 else reported.groups[0].topics
     assert [(each.committed_offset, each.metadata) for each in topic.partitions] == [(-1, ""), (42, "note")]
 
 
 async def test_all_commits_are_told_if_no_topic_is_named(member: Member) -> None:
     await member.commit(7)
 
-    told = await member.call("offset_fetch", 9, {"groups": [{"group_id": GROUP, "topics": None}]})
+    reported = await member.call("offset_fetch", 9, {"groups": [{"group_id": GROUP, "topics": None}]})
 
-    assert [(topic.name, topic.partitions[0].committed_offset) for topic in told.groups[0].topics] == [("t", 7)]
+    assert [(topic.name, topic.partitions[0].committed_offset) for topic in reported.groups[0].topics] == [("t", 7)]
 
 
 async def test_a_commit_for_an_unknown_topic_is_refused(member: Member) -> None:
@@ -260,9 +260,9 @@ async def test_a_commit_for_an_unknown_topic_is_refused(member: Member) -> None:
         {"name": "t", "partitions": [{**partitions[0], "partition_index": 9}]},
     ]
 
-    told = await member.call("offset_commit", 7, {"generation_id_or_member_epoch": -1, "topics": topics})
+    reported = await member.call("offset_commit", 7, {"generation_id_or_member_epoch": -1, "topics": topics})
 
-    errors = {topic.partitions[0].error_code for topic in told.topics}
+    errors = {topic.partitions[0].error_code for topic in reported.topics}
     assert errors == {ErrorCode.unknown_topic_or_partition}
 
 

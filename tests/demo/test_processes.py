@@ -49,11 +49,13 @@ async def test_a_reader_tells_of_records_and_of_what_its_fetches_cost_on_its_sid
             with trio.fail_after(10):
                 while heard.records < 2:
                     await trio.sleep(0.05)
-            told, counted = heard.cost, cluster.counters
+            reported, counted = heard.cost, cluster.counters
 
-    assert told.fetches <= counted.fetches <= told.fetches + 20
-    assert told.to_brokers / told.fetches == pytest.approx(counted.fetch_request_bytes / counted.fetches, rel=0.01)
-    assert told.named == 10 * told.fetches
+    assert reported.fetches <= counted.fetches <= reported.fetches + 20
+    assert reported.to_brokers / reported.fetches == pytest.approx(
+        counted.fetch_request_bytes / counted.fetches, rel=0.01
+    )
+    assert reported.named == 10 * reported.fetches
 
 
 async def test_sidefetch_that_finds_no_cluster_is_told_with_what_it_said(monkeypatch: pytest.MonkeyPatch) -> None:

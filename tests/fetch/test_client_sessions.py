@@ -32,7 +32,7 @@ def create(desk: Desk, *keys: PartitionKey) -> int:
     return desk.answer(desk.open(NO_SESSION, INITIAL_EPOCH, asks(*keys), now_s=0.0)).session_id
 
 
-def told(response: FetchResponse) -> list[PartitionKey]:
+def partitions_in(response: FetchResponse) -> list[PartitionKey]:
     assert response.error == ErrorCode.none
     return [PartitionKey(topic, each.partition) for topic, replies in response.topics for each in replies]
 
@@ -78,8 +78,8 @@ def test_the_epoch_after_the_last_is_one() -> None:
     assert session is not None
     session.epoch = 2**31 - 1
 
-    assert told(desk.answer(desk.open(session_id, 2**31 - 1))) == []
-    assert told(desk.answer(desk.open(session_id, 1))) == []
+    assert partitions_in(desk.answer(desk.open(session_id, 2**31 - 1))) == []
+    assert partitions_in(desk.answer(desk.open(session_id, 1))) == []
 
 
 def test_unknown_id_is_answered_70() -> None:
@@ -102,7 +102,7 @@ def test_a_session_is_found_at_its_own_brokers_listener_only() -> None:
     desk.node_id = 1
 
     assert outcome(desk.answer(refused)) == (ErrorCode.fetch_session_id_not_found, NO_SESSION, [])
-    assert told(desk.answer(desk.open(session_id, 1))) == []
+    assert partitions_in(desk.answer(desk.open(session_id, 1))) == []
 
 
 @pytest.mark.parametrize("epoch", [2, 3, 2**31 - 1])
@@ -120,7 +120,7 @@ def test_wrong_epoch_is_answered_71_and_changes_nothing(epoch: int) -> None:
 def test_unknown_id_with_a_full_epoch_is_a_normal_full(epoch: int) -> None:
     desk = Desk()
 
-    assert told(desk.answer(desk.open(7, epoch, asks(A0)))) == [A0]
+    assert partitions_in(desk.answer(desk.open(7, epoch, asks(A0)))) == [A0]
 
 
 def test_close_and_new_replaces_the_session() -> None:
@@ -185,7 +185,7 @@ def test_a_session_that_is_used_is_not_evicted() -> None:
     desk.answer(desk.open(NO_SESSION, INITIAL_EPOCH, asks(B0), now_s=EVICTION_S + 2))
 
     assert (desk.sessions.evictions, desk.sessions.refusals) == (0, 1)
-    assert told(desk.answer(desk.open(session_id, 2))) == []
+    assert partitions_in(desk.answer(desk.open(session_id, 2))) == []
 
 
 # the contents of a session
@@ -200,7 +200,7 @@ def test_adding_and_forgetting_in_one_request_changes_what_is_read(version: int)
     context = desk.open(session_id, 1, asks(b0), forgotten=(a0,))
 
     assert list(wanted_of(context)) == [a1, b0]
-    assert told(desk.answer(context)) == [b0]
+    assert partitions_in(desk.answer(context)) == [b0]
     assert desk.sessions.partitions == 2
 
 
@@ -211,7 +211,7 @@ def test_partitions_added_to_a_topic_come_behind_those_it_has() -> None:
     context = desk.open(session_id, 1, asks(A0, A1, offset=12))
 
     assert list(wanted_of(context).items()) == [(A1, FetchPartition(12, 1000)), (A0, FetchPartition(12, 1000))]
-    assert told(desk.answer(context)) == [A0]
+    assert partitions_in(desk.answer(context)) == [A0]
 
 
 def test_a_partition_both_named_and_forgotten_is_gone() -> None:
@@ -234,7 +234,7 @@ def test_a_partition_forgotten_and_added_again_is_told_again() -> None:
     session_id = create(desk, A0, A1)
     desk.answer(desk.open(session_id, 1, forgotten=(A0,)))
 
-    assert told(desk.answer(desk.open(session_id, 2, asks(A0)))) == [A0]
+    assert partitions_in(desk.answer(desk.open(session_id, 2, asks(A0)))) == [A0]
 
 
 @EVERY_VERSION
@@ -247,7 +247,7 @@ def test_an_update_replaces_the_whole_ask_in_place_and_not_what_was_told(version
     context = desk.open(session_id, 1, {a0: changed})
 
     assert list(wanted_of(context).items()) == [(a0, changed), (a1, FetchPartition(10, 1000))]
-    assert told(desk.answer(context)) == []
+    assert partitions_in(desk.answer(context)) == []
     assert wanted_of(desk.open(session_id, 2))[a0] == changed
 
 
@@ -263,11 +263,11 @@ def test_a_partition_that_a_full_fetch_names_twice_is_told_twice_and_held_once()
 
     response = desk.answer(desk.sessions.open(twice, 1, 0.0))
 
-    assert told(response) == [A0, B0, A1, A0]
+    assert partitions_in(response) == [A0, B0, A1, A0]
     context = desk.open(response.session_id, 1)
     assert list(wanted_of(context)) == [A0, A1, B0]
-    assert set(told(desk.answer(context))) <= {A0, A1, B0}
-    assert told(desk.answer(desk.open(response.session_id, 2))) == []
+    assert set(partitions_in(desk.answer(context))) <= {A0, A1, B0}
+    assert partitions_in(desk.answer(desk.open(response.session_id, 2))) == []
 
 
 def test_a_session_by_name_refuses_ids_and_stays() -> None:
@@ -277,7 +277,7 @@ def test_a_session_by_name_refuses_ids_and_stays() -> None:
     desk.version = 13
     assert outcome(desk.answer(desk.open(session_id, 1))) == (ErrorCode.fetch_session_topic_id_error, 0, [])
     desk.version = 12
-    assert told(desk.answer(desk.open(session_id, 1))) == []
+    assert partitions_in(desk.answer(desk.open(session_id, 1))) == []
 
 
 def test_a_session_by_id_refuses_names_and_stays() -> None:
@@ -287,7 +287,7 @@ def test_a_session_by_id_refuses_names_and_stays() -> None:
     desk.version = 12
     assert outcome(desk.answer(desk.open(session_id, 1))) == (ErrorCode.fetch_session_topic_id_error, 0, [])
     desk.version = 13
-    assert told(desk.answer(desk.open(session_id, 1))) == []
+    assert partitions_in(desk.answer(desk.open(session_id, 1))) == []
 
 
 def test_the_epoch_is_checked_before_ids_against_names() -> None:
@@ -319,8 +319,8 @@ def test_a_session_outlives_a_change_of_version(version: int, other: int) -> Non
 
     assert wanted_of(context) == asks(A0, A1, B0) | asks(A1, offset=20)
     desk.offsets[B0] = (11, 11, 0)
-    assert told(desk.answer(context)) == [B0]
-    assert told(desk.answer(desk.open(session_id, 2))) == []
+    assert partitions_in(desk.answer(context)) == [B0]
+    assert partitions_in(desk.answer(desk.open(session_id, 2))) == []
 
 
 # the contents of an incremental response
@@ -341,12 +341,12 @@ def test_a_change_is_told_once(version: int, reconnects: bool, offsets: tuple[in
     desk.offsets[a1] = offsets
     response = desk.answer(desk.open(session_id, 1))
 
-    assert told(response) == [a1]
+    assert partitions_in(response) == [a1]
     reply = response.topics[0][1][0]
     assert (reply.high_watermark, reply.last_stable_offset, reply.log_start_offset) == offsets
     if reconnects:
         desk.reconnect()
-    assert told(desk.answer(desk.open(session_id, 2))) == []
+    assert partitions_in(desk.answer(desk.open(session_id, 2))) == []
 
 
 @RECONNECTS
@@ -358,7 +358,7 @@ def test_a_last_stable_offset_alone_is_told_to_nobody(reconnects: bool) -> None:
 
     desk.offsets[A0] = (10, 9, 0)
 
-    assert told(desk.answer(desk.open(session_id, 1))) == []
+    assert partitions_in(desk.answer(desk.open(session_id, 1))) == []
 
 
 def test_another_isolation_changes_nothing_by_itself() -> None:
@@ -367,7 +367,7 @@ def test_another_isolation_changes_nothing_by_itself() -> None:
     desk.offsets[A1] = (11, 11, 0)
     request = fetch_of(12, session_id, 1, {}, options=FetchOptions(500, 1, isolation=1))
 
-    assert told(desk.answer(desk.sessions.open(request, 1, 0.0))) == [A1]
+    assert partitions_in(desk.answer(desk.sessions.open(request, 1, 0.0))) == [A1]
 
 
 @EVERY_VERSION
@@ -387,9 +387,9 @@ def test_some_things_are_told_every_time(version: int, reply: PartitionReply) ->
 
     for epoch in (1, 2, 3):
         response = desk.answer(desk.open(session_id, epoch), (a1.topic, reply._replace(partition=1)))
-        assert told(response) == [a1]
+        assert partitions_in(response) == [a1]
         assert response.topics[0][1][0].records == reply.records
-    assert told(desk.answer(desk.open(session_id, 4))) == []
+    assert partitions_in(desk.answer(desk.open(session_id, 4))) == []
 
 
 def test_news_and_changes_of_one_topic_stand_in_one_answer() -> None:
@@ -399,7 +399,7 @@ def test_news_and_changes_of_one_topic_stand_in_one_answer() -> None:
 
     response = desk.answer(desk.open(session_id, 1), ("a", PartitionReply(1, 0, 30, records=b"records")))
 
-    assert told(response) == [A0, A1, B0]
+    assert partitions_in(response) == [A0, A1, B0]
     assert [each.records for _, replies in response.topics for each in replies] == [b"", b"records", b""]
 
 
@@ -409,10 +409,10 @@ def test_what_records_came_with_counts_as_told_and_what_came_since_does_not() ->
     desk.offsets[A0] = (14, 14, 0)
     older = PartitionReply(0, 0, 12, 12, 0, records=b"records")
 
-    assert told(desk.answer(desk.open(session_id, 1), ("a", older))) == [A0]
+    assert partitions_in(desk.answer(desk.open(session_id, 1), ("a", older))) == [A0]
     response = desk.answer(desk.open(session_id, 2))
     assert response.topics[0][1][0].high_watermark == 14
-    assert told(desk.answer(desk.open(session_id, 3))) == []
+    assert partitions_in(desk.answer(desk.open(session_id, 3))) == []
 
 
 @RECONNECTS
@@ -422,19 +422,19 @@ def test_an_error_is_repeated_and_recovery_is_told_once_even_with_the_same_offse
     broken = ("a", PartitionReply(0, ErrorCode.not_leader_or_follower, -1))
 
     for epoch in (1, 2):
-        assert told(desk.answer(desk.open(session_id, epoch), broken)) == [A0]
+        assert partitions_in(desk.answer(desk.open(session_id, epoch), broken)) == [A0]
     if reconnects:
         desk.reconnect()
-    assert told(desk.answer(desk.open(session_id, 3))) == [A0]
-    assert told(desk.answer(desk.open(session_id, 4))) == []
+    assert partitions_in(desk.answer(desk.open(session_id, 3))) == [A0]
+    assert partitions_in(desk.answer(desk.open(session_id, 4))) == []
 
 
 def test_an_error_that_carries_the_high_watermark_does_not_silence_the_recovery() -> None:
     desk = Desk()
     session_id = create(desk, A0)
 
-    assert told(desk.answer(desk.open(session_id, 1), ("a", PartitionReply(0, 1, 10, 10, 0)))) == [A0]
-    assert told(desk.answer(desk.open(session_id, 2))) == [A0]
+    assert partitions_in(desk.answer(desk.open(session_id, 1), ("a", PartitionReply(0, 1, 10, 10, 0)))) == [A0]
+    assert partitions_in(desk.answer(desk.open(session_id, 2))) == [A0]
 
 
 def test_an_error_in_the_first_answer_does_not_silence_the_recovery() -> None:
@@ -442,16 +442,16 @@ def test_an_error_in_the_first_answer_does_not_silence_the_recovery() -> None:
     context = desk.open(NO_SESSION, INITIAL_EPOCH, asks(A0, A1))
     session_id = desk.answer(context, ("a", PartitionReply(0, 3, -1))).session_id
 
-    assert told(desk.answer(desk.open(session_id, 1))) == [A0]
+    assert partitions_in(desk.answer(desk.open(session_id, 1))) == [A0]
 
 
 def test_what_no_broker_has_told_is_not_told() -> None:
     desk = Desk(offsets={A0: (-1, -1, -1)})
     session_id = create(desk, A0)
 
-    assert told(desk.answer(desk.open(session_id, 1, asks(A1)))) == [A1]
+    assert partitions_in(desk.answer(desk.open(session_id, 1, asks(A1)))) == [A1]
     desk.offsets[A0] = (5, 5, 0)
-    assert told(desk.answer(desk.open(session_id, 2))) == [A0]
+    assert partitions_in(desk.answer(desk.open(session_id, 2))) == [A0]
 
 
 def test_an_error_of_everything_is_told_of_all_that_the_session_holds() -> None:
@@ -464,7 +464,7 @@ def test_an_error_of_everything_is_told_of_all_that_the_session_holds() -> None:
     )
 
     assert outcome(response) == (0, session_id, [A0, B0])
-    assert told(desk.answer(desk.open(session_id, 2))) == [A0, B0]
+    assert partitions_in(desk.answer(desk.open(session_id, 2))) == [A0, B0]
 
 
 def test_a_broker_that_refuses_everything_leaves_the_session_alone() -> None:
@@ -475,7 +475,7 @@ def test_a_broker_that_refuses_everything_leaves_the_session_alone() -> None:
     refused = read(12, Exchange(context.request, 0.0, context=context).refusal(ErrorCode.unsupported_version))
 
     assert outcome(refused) == (ErrorCode.unsupported_version, session_id, [])
-    assert told(desk.answer(desk.open(session_id, 2))) == []
+    assert partitions_in(desk.answer(desk.open(session_id, 2))) == []
 
 
 # races and throttling
@@ -499,7 +499,7 @@ def test_a_doubled_request_is_refused_while_the_first_waits_and_after_it() -> No
     waiting = desk.open(session_id, 1)
 
     assert desk.answer(desk.open(session_id, 1)).error == ErrorCode.invalid_fetch_session_epoch
-    assert told(desk.answer(waiting)) == []
+    assert partitions_in(desk.answer(waiting)) == []
     assert desk.answer(desk.open(session_id, 1)).error == ErrorCode.invalid_fetch_session_epoch
 
 
@@ -512,7 +512,7 @@ def test_throttling_an_incremental_keeps_the_deltas_and_what_was_told() -> None:
     assert outcome(throttled) == (0, session_id, [])
     context = desk.open(session_id, 2)
     assert list(wanted_of(context)) == [A0, B0]
-    assert told(desk.answer(context)) == [B0]
+    assert partitions_in(desk.answer(context)) == [B0]
 
 
 @FULL

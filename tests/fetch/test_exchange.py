@@ -80,11 +80,16 @@ def test_an_answer_has_every_partition_in_the_clients_order_and_no_session(versi
     made.throttle_ms = 77
     made.add(payments, PartitionReply(1, 0, 9, 9, records=b"records"))
 
-    told = read(version, made.answer(sheet_of(made), map_address))
+    decoded_response = read(version, made.answer(sheet_of(made), map_address))
 
-    assert (told.correlation_id, told.throttle_ms, told.error, told.session_id) == (7, 77, 0, 0)
-    assert shape(told) == [(orders, [3, 0]), (payments, [1]), (orders, [2])]
-    assert told.topics[1][1][0].records == b"records"
+    assert (
+        decoded_response.correlation_id,
+        decoded_response.throttle_ms,
+        decoded_response.error,
+        decoded_response.session_id,
+    ) == (7, 77, 0, 0)
+    assert shape(decoded_response) == [(orders, [3, 0]), (payments, [1]), (orders, [2])]
+    assert decoded_response.topics[1][1][0].records == b"records"
 
 
 @EVERY_VERSION
@@ -94,11 +99,11 @@ def test_errors_are_told_as_the_clients_version_knows_them(version: int) -> None
     made.add(orders, erroneous(0, UNKNOWN_TOPIC_ID))
     made.add(orders, erroneous(2, 74))
 
-    told = read(version, made.answer(sheet_of(made), map_address))
+    decoded_response = read(version, made.answer(sheet_of(made), map_address))
 
-    assert told.topics[0][1][1].error == (100 if version >= 13 else 3)
-    assert told.topics[2][1][0].error == (74 if version >= 9 else 6)
-    assert told.topics[0][1][0].error == 0
+    assert decoded_response.topics[0][1][1].error == (100 if version >= 13 else 3)
+    assert decoded_response.topics[2][1][0].error == (74 if version >= 9 else 6)
+    assert decoded_response.topics[0][1][0].error == 0
 
 
 @EVERY_VERSION
@@ -119,12 +124,12 @@ def test_a_refusal_is_as_a_broker_makes_it(version: int) -> None:
     made = exchange(version)
     orders, payments = names(version)
 
-    told = read(version, made.refusal(ErrorCode.cluster_authorization_failed))
+    decoded_response = read(version, made.refusal(ErrorCode.cluster_authorization_failed))
 
-    assert told.error == (31 if version >= 7 else 0)
-    assert errors(told) == ({31} if version < 13 else set())
+    assert decoded_response.error == (31 if version >= 7 else 0)
+    assert errors(decoded_response) == ({31} if version < 13 else set())
     expected = [(orders, [3, 0]), (payments, [1]), (orders, [2])] if version < 13 else []
-    assert shape(told) == expected
+    assert shape(decoded_response) == expected
 
 
 @pytest.mark.parametrize("isolation", [0, 1])
@@ -133,12 +138,12 @@ def test_unreadable_every_partition_has_the_error(version: int, isolation: int) 
     made = exchange(version, isolation=isolation)
     orders, payments = names(version)
 
-    told = read(version, made.unreadable(UNKNOWN_TOPIC_ID))
+    decoded_response = read(version, made.unreadable(UNKNOWN_TOPIC_ID))
 
-    assert told.error == 0
-    assert shape(told) == [(orders, [3, 0]), (payments, [1]), (orders, [2])]
-    assert errors(told) == {100 if version >= 13 else 3}
-    assert told.topics[0][1][0].high_watermark == -1
+    assert decoded_response.error == 0
+    assert shape(decoded_response) == [(orders, [3, 0]), (payments, [1]), (orders, [2])]
+    assert errors(decoded_response) == {100 if version >= 13 else 3}
+    assert decoded_response.topics[0][1][0].high_watermark == -1
 
 
 @EVERY_VERSION
@@ -149,11 +154,11 @@ def test_empty_it_has_no_partitions(version: int, error: ErrorCode) -> None:
         made.context = Refused(made.request, error)
     made.throttle_ms = 5
 
-    told = read(version, made.empty())
+    decoded_response = read(version, made.empty())
 
-    assert told.topics == ()
-    assert told.throttle_ms == 5
-    assert told.error == (error if version >= 7 else 0)
+    assert decoded_response.topics == ()
+    assert decoded_response.throttle_ms == 5
+    assert decoded_response.error == (error if version >= 7 else 0)
 
 
 def test_records_go_out_as_the_very_same_view() -> None:
@@ -196,6 +201,6 @@ def test_whether_the_client_told_an_epoch_is_known_of_each_partition(version: in
     ]
     made = Exchange(request(version, asked), started_s=0.0)
 
-    told = [made.has_epoch(orders, 0), made.has_epoch(orders, 1), made.has_epoch(payments, 1)]
-    assert told == [False, version >= 9, version >= 9]
+    decoded_response = [made.has_epoch(orders, 0), made.has_epoch(orders, 1), made.has_epoch(payments, 1)]
+    assert decoded_response == [False, version >= 9, version >= 9]
     assert not made.has_epoch(payments, 0)

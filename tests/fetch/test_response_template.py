@@ -39,7 +39,9 @@ def framed(made: ResponseTemplate, version: int, updates: Mapping[Topic, list[Pa
     return joined([layout.header(7, 0, 0, made.sections), *made.answer(spliced), layout.end(())])
 
 
-def told(made: ResponseTemplate, version: int, updates: Mapping[Topic, list[PartitionReply]] | None = None) -> Any:
+def decoded(
+    made: ResponseTemplate, version: int, updates: Mapping[Topic, list[PartitionReply]] | None = None
+) -> Any:
     """The answer's topics; kio must be able to read them too."""
     frame = framed(made, version, updates or {})
     messages.read_response(response_type(version), frame)
@@ -70,7 +72,7 @@ def test_every_partition_is_there_in_order_with_its_last_offsets(version: int, c
     def row(partition: int, offsets: tuple[int, int, int]) -> PartitionReply:
         return quiet(version, partition, offsets, committed=committed)
 
-    assert told(made, version) == (
+    assert decoded(made, version) == (
         (orders, (row(3, UNKNOWN), row(0, (52, 42, 32)))),
         (payments, (row(1, UNKNOWN),)),
         (orders, (row(2, (51, 41, 31)),)),
@@ -83,9 +85,9 @@ def test_news_are_spliced_into_one_answer_only(version: int) -> None:
     made = template(version, [(orders, [0, 1, 2]), (payments, [1])])
     updates = {orders: [PartitionReply(2, 6, -1), PartitionReply(1, 0, 9, 9, -1, None, -1, b"records")]}
 
-    assert [each.partition for each in told(made, version, updates)[0][1]] == [0, 1, 2]
-    assert told(made, version, updates)[0][1][1:] == (updates[orders][1], updates[orders][0])
-    assert told(made, version)[0][1] == tuple(quiet(version, partition, UNKNOWN) for partition in range(3))
+    assert [each.partition for each in decoded(made, version, updates)[0][1]] == [0, 1, 2]
+    assert decoded(made, version, updates)[0][1][1:] == (updates[orders][1], updates[orders][0])
+    assert decoded(made, version)[0][1] == tuple(quiet(version, partition, UNKNOWN) for partition in range(3))
 
 
 def test_records_are_handed_on_as_the_very_same_views() -> None:
@@ -120,7 +122,7 @@ def test_news_of_partitions_that_were_not_asked_for_are_left_out() -> None:
         ORDERS: [PartitionReply(9, 0, 1)],
         PAYMENTS: [PartitionReply(0, 0, 1)],
     }
-    assert told(made, 12, updates) == told(made, 12) == ((ORDERS, (quiet(12, 0, UNKNOWN),)),)
+    assert decoded(made, 12, updates) == decoded(made, 12) == ((ORDERS, (quiet(12, 0, UNKNOWN),)),)
 
 
 def test_an_answer_that_is_not_sent_yet_stays_as_it_is() -> None:
@@ -152,7 +154,7 @@ def test_reshaped_known_offsets_are_kept_wherever_the_partition_goes() -> None:
 
     reshape(made, 12, [(PAYMENTS, [0]), (ORDERS, [1]), (ORDERS, [2, 0])], [1, 2])
 
-    assert told(made, 12) == (
+    assert decoded(made, 12) == (
         (PAYMENTS, (quiet(12, 0, UNKNOWN),)),
         (ORDERS, (quiet(12, 1, (51, 40, 30)),)),
         (ORDERS, (quiet(12, 2, UNKNOWN), quiet(12, 0, (50, 40, 30)))),
@@ -166,7 +168,7 @@ def test_offsets_of_a_partition_that_went_are_not_kept() -> None:
     reshape(made, 12, [(PAYMENTS, [0])], [0])
     reshape(made, 12, [(ORDERS, [0])], [0])
 
-    assert told(made, 12) == ((ORDERS, (quiet(12, 0, UNKNOWN),)),)
+    assert decoded(made, 12) == ((ORDERS, (quiet(12, 0, UNKNOWN),)),)
 
 
 def test_it_suits_one_version_and_isolation() -> None:
@@ -220,7 +222,9 @@ def test_after_any_reshaping_and_learning_the_answer_is_what_was_told_last(
             by_topic.setdefault(topic, []).append(reply)
 
         assert [
-            ((topic, each.partition), each) for topic, replies in told(made, version, by_topic) for each in replies
+            ((topic, each.partition), each)
+            for topic, replies in decoded(made, version, by_topic)
+            for each in replies
         ] == [
             (row, updates.get(row) or quiet(version, row[1], known.get(row, UNKNOWN), committed=committed))
             for row in rows

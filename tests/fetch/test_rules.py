@@ -9,7 +9,17 @@ from proxy.relay.commands import Command
 from tests.old_clients import batch
 from tests.relay.batches import BATCH, SMALL, batches, given, part
 from tests.relay.driver import MemoryNeeded
-from tests.relay.playbook import CATCH_UP, LIVE, LONG_POLL, Part, Play, fetcher_id, parts_of, told, topology
+from tests.relay.playbook import (
+    CATCH_UP,
+    LIVE,
+    LONG_POLL,
+    Part,
+    Play,
+    client_responses,
+    fetcher_id,
+    parts_of,
+    topology,
+)
 from tests.relay.shared import SharedPlay
 
 NEWS = batch(100, b"news")
@@ -35,7 +45,7 @@ def waiting(partitions: int = 1, **options: object) -> SharedPlay:
 
 
 def records_of(commands: Sequence[Command]) -> dict[int, bytes]:
-    (answer,) = told(commands)
+    (answer,) = client_responses(commands)
     parts = [each for topic in answer.responses for each in topic.partitions]
     return {each.partition_index: bytes(each.records) for each in parts if each.records}
 
@@ -77,7 +87,7 @@ def test_l2_response_to_a_request_of_an_earlier_leader_epoch_is_not_used() -> No
     commands = play.tell(topology(epoch=6))
     commands += play.answer({0: Part(records=batch(0, b"of epoch 5"))})
 
-    assert told(commands) == []
+    assert client_responses(commands) == []
     asked = play.asked[-1]
     assert (asked.offsets, asked.leader_epochs) == ({0: 0}, {0: 6})
     commands = play.answer({0: Part(records=batch(0, b"of epoch 6"))}, link=asked.link)
@@ -94,7 +104,9 @@ def test_l3_each_slice_of_a_response_lists_the_aborted_transactions_that_overlap
     for first in (20, 40):
         commands += play.fetch({0: first}, isolation_level=1)
 
-    parts = [each for answer in told(commands) for topic in answer.responses for each in topic.partitions]
+    parts = [
+        each for answer in client_responses(commands) for topic in answer.responses for each in topic.partitions
+    ]
     assert [len(each.records) for each in parts] == [2 * BATCH] * 3
     listed = [[(one.producer_id, one.first_offset) for one in each.aborted_transactions] for each in parts]
     assert listed == [[(7, 5)], [(7, 5)], [(7, 5), (8, 55)]]
@@ -229,31 +241,31 @@ def test_l8_throttled_response_confirms_nothing() -> None:
     play.established(0, version=7)
     play.fetch({0: 0}, version=7)
 
-    assert told(play.answer({}, throttle_ms=300), version=7) == []
-    assert told(play.wait(0.29), version=7) == []
+    assert client_responses(play.answer({}, throttle_ms=300), version=7) == []
+    assert client_responses(play.wait(0.29), version=7) == []
     play.wait(0.02)
 
     assert play.relay.is_busy(LONG_POLL)
-    assert len(told(play.answer({}), version=7)) == 1
+    assert len(client_responses(play.answer({}), version=7)) == 1
 
 
 def test_l8_throttled_request_is_not_parked() -> None:
     play = parked()
     play.answer({})
     play.fetch({0: 0})
-    assert len(told(play.answer({}, throttle_ms=14_000))) == 1
+    assert len(client_responses(play.answer({}, throttle_ms=14_000))) == 1
 
     play.fetch({0: 0})
-    assert told(play.wait(13.9)) == []
-    assert len(told(play.wait(0.2))) == 1
+    assert client_responses(play.wait(13.9)) == []
+    assert len(client_responses(play.wait(0.2))) == 1
 
 
 def test_l9_request_is_parked_after_50_ms_without_a_byte_of_its_response() -> None:
     play = parked(3)
     play.open_wanted(play.fetch({0: 0, 1: 0, 2: 50}))
 
-    assert told(play.answer({1: Part(0, 101, batch(0, b"news"))})) == []
-    assert told(play.wait(0.049)) == []
+    assert client_responses(play.answer({1: Part(0, 101, batch(0, b"news"))})) == []
+    assert client_responses(play.wait(0.049)) == []
     assert records_of(play.wait(0.002)) == {1: batch(0, b"news")}
 
 
@@ -261,12 +273,12 @@ def test_l9_parked_request_confirms_records_that_did_not_fit_into_the_response_b
     play = parked(2)
     play.fetch({0: 0, 1: 0})
     assert records_of(play.answer({0: Part(0, 1, batch(0, b"news")), 1: Part(0, 5)})) == {0: batch(0, b"news")}
-    assert told(play.fetch({0: 1, 1: 0}, max_wait_ms=500)) == []
-    assert len(told(play.wait(0.5))) == 1
+    assert client_responses(play.fetch({0: 1, 1: 0}, max_wait_ms=500)) == []
+    assert len(client_responses(play.wait(0.5))) == 1
 
-    assert told(play.fetch({0: 1, 1: 0}, max_wait_ms=500)) == []
+    assert client_responses(play.fetch({0: 1, 1: 0}, max_wait_ms=500)) == []
 
-    assert len(told(play.wait(0.5))) == 1
+    assert len(client_responses(play.wait(0.5))) == 1
 
 
 def test_l10_cached_entries_live_for_a_second() -> None:
@@ -363,7 +375,7 @@ def test_l13_cached_records_are_dropped_when_memory_is_needed_and_read_again() -
     play.handle(MemoryNeeded())
     assert play.relay.cache.oldest_s is None
 
-    assert told(play.fetch({0: 0, 1: 0})) == []
+    assert client_responses(play.fetch({0: 0, 1: 0})) == []
 
     assert given(play.answer({0: part(0, 2)})) == {0: (0, 2)}
 

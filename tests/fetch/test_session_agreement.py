@@ -44,7 +44,7 @@ class WireAgreement(Accidents[ClientSession, FetchRequest, Seen, FetchResponse])
         self.sessions = ClientSessions(SLOTS, lambda: next(ids))
         super().__init__(self.sessions._slots)
         self.connection = Connection()
-        self.told: dict[PartitionKey, tuple[int, int, int]] = {}
+        self.reported: dict[PartitionKey, tuple[int, int, int]] = {}
         """(error, high watermark, log start)"""
         self.version = BY_NAME[0]
 
@@ -114,12 +114,12 @@ class WireAgreement(Accidents[ClientSession, FetchRequest, Seen, FetchResponse])
     def check(self, seen: Seen, answer: FetchResponse) -> None:
         assert seen.asks == self.wanted
         replies = replies_in(answer)
-        self.told |= {
+        self.reported |= {
             key: (each.error, each.high_watermark, each.log_start_offset) for key, each in replies.items()
         }
         for key, ask in dict(self.wanted).items():
             log = self.logs[key]
-            assert self.told[key] == ((log.error, -1, -1) if log.error else (0, log.end, log.start))
+            assert self.reported[key] == ((log.error, -1, -1) if log.error else (0, log.end, log.start))
             if not log.error and ask.offset < log.end:
                 assert len(replies[key].records) == log.end - ask.offset
                 self.ours.put(key, ask._replace(offset=log.end))

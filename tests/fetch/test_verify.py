@@ -70,7 +70,7 @@ def sample(records: bytes = b"abcdef", *, offset: int = 10) -> Sample:
     return Sample(TopicInfo("t", ID), 0, offset, records, len(records))
 
 
-def told(reply: PartitionReply | None, sampled: Sample | None = None, *, committed: bool = False) -> Compared:
+def verdict(reply: PartitionReply | None, sampled: Sample | None = None, *, committed: bool = False) -> Compared:
     """Return the verdict on one sample and the broker's response about it."""
     topics = ((ID, (reply,)),) if reply is not None else ()
     response = FetchResponse(0, 0, 0, 0, topics, ())
@@ -159,14 +159,14 @@ def test_the_same_is_asked_for_alone_without_a_session_and_without_waiting(versi
 
 @pytest.mark.parametrize("direct", [b"abcdef", b"abc", b"abcdefghi"])
 def test_records_are_equal_as_far_as_both_go(direct: bytes) -> None:
-    compared = told(brought(0, direct))
+    compared = verdict(brought(0, direct))
 
     assert (compared.equal, compared.direct_bytes) == (True, len(direct))
 
 
 @pytest.mark.parametrize("direct", [b"abcdeF", b"Abc", b"bcdef", b"abcdeXghi"])
 def test_records_that_are_not_the_brokers_are_noticed(direct: bytes) -> None:
-    compared = told(brought(0, direct))
+    compared = verdict(brought(0, direct))
 
     assert (compared.equal, compared.direct_bytes) == (False, len(direct))
 
@@ -184,13 +184,13 @@ def test_records_where_the_broker_has_none_are_noticed(
     reply: PartitionReply, *, committed: bool, equal: bool | None
 ) -> None:
     """Below its end, a limit of the broker's own may have left it none to bring."""
-    assert told(reply, committed=committed).equal is equal
+    assert verdict(reply, committed=committed).equal is equal
 
 
 @pytest.mark.parametrize(
     ("reply", "error"), [(None, 0), (brought(0, b"abcdef", error=6), 6), (brought(1, b"a"), 0)]
 )
 def test_where_the_broker_tells_nothing_nothing_is_told(reply: PartitionReply | None, error: int) -> None:
-    compared = told(reply)
+    compared = verdict(reply)
 
     assert (compared.equal, compared.error) == (None, error)

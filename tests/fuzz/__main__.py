@@ -115,10 +115,14 @@ def _judged(part: _Part, until_s: float) -> harness.Ran | str | None:
     if time.monotonic() >= until_s:
         return None
     with tempfile.NamedTemporaryFile(prefix="sidefetch-fuzz-") as current:
-        told, why = _in_a_process(part, current.name)
-        if told is not None:
-            print(f"{told.target}: {told.inputs} inputs in {told.seconds:.0f} s", file=sys.stderr, flush=True)
-            return told
+        reported, why = _in_a_process(part, current.name)
+        if reported is not None:
+            print(
+                f"{reported.target}: {reported.inputs} inputs in {reported.seconds:.0f} s",
+                file=sys.stderr,
+                flush=True,
+            )
+            return reported
         _FINDS.mkdir(parents=True, exist_ok=True)
         noted = Path(current.name).read_bytes()
         size = int.from_bytes(noted[:_SIZE_BYTES])

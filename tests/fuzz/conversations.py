@@ -223,8 +223,8 @@ def _seed_relay() -> list[bytes]:
     for key, old, body in seeds.old_requests():
         frame = key.to_bytes(2) + old.to_bytes(2) + (5).to_bytes(4) + b"\0\1c" + body
         for answer in seeds.response_bodies(key, UPGRADES[key, old].to) if (key, old) in UPGRADES else ():
-            told = _chapter(_ANSWER, answer) + _chapter(_ERRAND + 8, answer)
-            made.append(b"\0" + _chapter(_CLIENT, frame) + ranges + told * 2)
+            reported = _chapter(_ANSWER, answer) + _chapter(_ERRAND + 8, answer)
+            made.append(b"\0" + _chapter(_CLIENT, frame) + ranges + reported * 2)
     for key, some in fetches.items():
         if key != ApiKey.FETCH:
             for body in list(seeds.response_bodies(key, seeds.versions(key)[-1]))[:2]:
@@ -235,24 +235,24 @@ def _seed_relay() -> list[bytes]:
     return made
 
 
-# ---------------------------------------------------------------------------------------------------- lifts
+# ------------------------------------------------------------------------------------------------- upgrades
 
-_LIFTED: Final = [lift for lift in UPGRADES.values() if lift.steps is not None]
+_UPGRADED: Final = [upgrade for upgrade in UPGRADES.values() if upgrade.steps is not None]
 _MOST_STEPS: Final = 200
 
 
-def _feed_lifts(data: bytes) -> object:
+def _feed_upgrades(data: bytes) -> object:
     """The first byte says which; then the request's body, and an answer for each step as long as there are any."""
-    lift = _LIFTED[data[0] % len(_LIFTED)] if data else _LIFTED[0]
+    upgrade = _UPGRADED[data[0] % len(_UPGRADED)] if data else _UPGRADED[0]
     chapters = [content for _, content in _chapters(data[1:])] or [b""]
-    assert lift.steps is not None
-    steps, answers, came_back, kinds = lift.steps(memoryview(chapters[0])), deque(chapters[1:]), None, ""
+    assert upgrade.steps is not None
+    steps, answers, came_back, kinds = upgrade.steps(memoryview(chapters[0])), deque(chapters[1:]), None, ""
     for _ in range(_MOST_STEPS):
         try:
             step = steps.send(came_back)
         except StopIteration as done:
-            told = None if done.value is None else b"".join(done.value)
-            return f"{lift.api} {lift.version} {kinds[:9]} {told is not None}"
+            reported = None if done.value is None else b"".join(done.value)
+            return f"{upgrade.api} {upgrade.version} {kinds[:9]} {reported is not None}"
         kinds += type(step).__name__[-1]
         match step:
             case Compute(run, _):
@@ -261,26 +261,26 @@ def _feed_lifts(data: bytes) -> object:
                 assert sum(map(len, body)) <= 4 * len(data) + 64
                 came_back = memoryview(answers.popleft()) if is_answered and answers else None
                 if is_answered and came_back is None:
-                    return f"{lift.api} {lift.version} {kinds[:9]} waits"
+                    return f"{upgrade.api} {upgrade.version} {kinds[:9]} waits"
             case SendToCoordinator():
                 came_back = memoryview(answers.popleft()) if answers else None
         if came_back is not None and isinstance(came_back, memoryview):
-            lift.throttle_ms(came_back)
+            upgrade.throttle_ms(came_back)
     steps.close()
-    return f"{lift.api} {lift.version} goes on"
+    return f"{upgrade.api} {upgrade.version} goes on"
 
 
-def _seed_lifts() -> list[bytes]:
+def _seed_upgrades() -> list[bytes]:
     made = []
     old = list(seeds.old_requests())
-    for number, lift in enumerate(_LIFTED):
-        bodies = [body for key, version, body in old if (key, version) == (lift.key, lift.version)]
-        sets = seeds.message_sets() if lift.key == ApiKey.PRODUCE else ()
+    for number, upgrade in enumerate(_UPGRADED):
+        bodies = [body for key, version, body in old if (key, version) == (upgrade.key, upgrade.version)]
+        sets = seeds.message_sets() if upgrade.key == ApiKey.PRODUCE else ()
         for message_set in sets:
             part = bytes(4) + len(message_set).to_bytes(4) + message_set
             bodies.append(b"\0\1" + bytes(4) + (1).to_bytes(4) + b"\0\1t" + (2).to_bytes(4) + part + part)
         for body in bodies or [b"\0\1g", bytes(10), b""]:
-            for answer in seeds.response_bodies(lift.key, lift.to):
+            for answer in seeds.response_bodies(upgrade.key, upgrade.to):
                 made.append(bytes((number,)) + _chapter(0, body) + _chapter(0, answer) * 3)
     return made
 
@@ -309,8 +309,8 @@ def _feed_sessions(data: bytes) -> object:
             context.empty()
             continue
         answer = connection.answer(context, dict.fromkeys(asked, (10 + number, 10, 0)), ())
-        told = sum(len(replies) for _, replies in answer.topics)
-        assert told <= sum(len(s.entries) for s in context.request.sections)
+        reported = sum(len(replies) for _, replies in answer.topics)
+        assert reported <= sum(len(s.entries) for s in context.request.sections)
         if answer.session_id and answer.error == ErrorCode.none:
             held, epoch = answer.session_id, epoch + 1 if answer.session_id == held else 1
         assert len(sessions) <= 2
@@ -338,7 +338,7 @@ def _with_epoch(frame: bytes, epoch: int) -> bytes:
 
 
 TARGETS: Sequence[harness.Target] = (
-    harness.Target("lifts", _seed_lifts, _feed_lifts, (MalformedFrame, ClientProtocolError), 1.5, 1000),
+    harness.Target("upgrades", _seed_upgrades, _feed_upgrades, (MalformedFrame, ClientProtocolError), 1.5, 1000),
     harness.Target("relay", _seed_relay, _feed_relay, _FAULTS, 1.5, 2000),
     harness.Target("client-sessions", _seed_sessions, _feed_sessions, (MalformedFrame,), 1, 1000),
 )

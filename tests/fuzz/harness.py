@@ -91,14 +91,14 @@ def _ring(_number: int, _frame: FrameType | None) -> None:
 def try_one(target: Target, data: bytes) -> str:
     """Return the outcome of one input, in words that are equal for similar inputs. Raises: Find."""
     try:
-        told = target.feed(data)
+        reported = target.feed(data)
     except target.documented as wrong:
         return f"{type(wrong).__name__}: {_NUMBERS.sub('#', str(wrong))[:120]}"
     except _TooSlow:
         raise Find(target.name, data, f"more than {_ALARM_S:g} s of CPU time") from None
     except (Exception, RecursionError, MemoryError) as error:
         raise Find(target.name, data, f"{type(error).__name__}: {error}") from error
-    return str(told)
+    return str(reported)
 
 
 def lines_of(target: Target, data: bytes) -> int:

@@ -113,7 +113,7 @@ def request_frames() -> Iterator[bytes]:
 
 
 def old_requests() -> Iterator[tuple[int, int, bytes]]:
-    """(API key, version, body) of requests in versions that are lifted, by our own entities."""
+    """(API key, version, body) of requests in versions that are upgraded, by our own entities."""
     for kind in _all_of(OldRequest):
         for items in (0, 1, 3):
             if (entity := full(kind, items) if items else empty(kind)) is not None:

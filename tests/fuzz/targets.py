@@ -337,16 +337,16 @@ def _feed_kernels(data: bytes) -> object:
     """Compare the results and outputs of the compiled and the interpreted kernel."""
     log = memoryview(_repaired(data[1:]) if _u8(data, 0) & 7 else data[1:])[:2048]
     room = 4096 if _u8(data, 0) & 8 else 40
-    told = [list(_all_of(module, log, room)) for module in (kernel, _INTERPRETED)]
-    assert told[0] == told[1]
-    return " ".join(str(done[0].damage) for done in told[0])
+    reported = [list(_all_of(module, log, room)) for module in (kernel, _INTERPRETED)]
+    assert reported[0] == reported[1]
+    return " ".join(str(done[0].damage) for done in reported[0])
 
 
 def _all_of(module: Any, log: memoryview, room: int) -> Iterator[tuple[Any, ...]]:
     def done(name: str, *arguments: Any, writes: bool = True) -> tuple[Any, ...]:
         out = memoryview(bytearray(room))
-        told = getattr(module, name)(*arguments, *([out] if writes else []))
-        return told, bytes(out[: told.size]) if writes else b""
+        reported = getattr(module, name)(*arguments, *([out] if writes else []))
+        return reported, bytes(out[: reported.size]) if writes else b""
 
     for magic in (0, 1):
         yield done("convert_entries", log, 0, len(log), 6, magic, True)

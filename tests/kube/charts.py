@@ -31,29 +31,29 @@ def values_table() -> str:
     """Markdown, from the comments and defaults of values.yaml."""
     values = loaded(CHART / "values.yaml")
     rows = ["| value | default | what it is |", "|---|---|---|"]
-    for path, told in _told():
+    for path, comment_text in _commented_values():
         default: Any = values
         for part in path.split("."):
             default = default[part]
-        rows.append(f"| `{path}` | `{json.dumps(default)}` | {told} |")
+        rows.append(f"| `{path}` | `{json.dumps(default)}` | {comment_text} |")
     return "\n".join(rows) + "\n"
 
 
-def _told() -> Iterator[tuple[str, str]]:
+def _commented_values() -> Iterator[tuple[str, str]]:
     """Each value that has a comment, and that."""
     inside: list[tuple[int, str]] = []
-    told = ""
+    comment_text = ""
     for line in (CHART / "values.yaml").read_text(encoding="utf-8").splitlines():
         if comment := re.fullmatch(r" *# -- (.+)", line):
-            told = comment[1]
+            comment_text = comment[1]
         elif more := re.fullmatch(r" *# (.+)", line):
-            told = f"{told} {more[1]}" if told else ""
+            comment_text = f"{comment_text} {more[1]}" if comment_text else ""
         elif key := re.match(r"( *)([A-Za-z]+):", line):
             depth = len(key[1])
             inside = [*(each for each in inside if each[0] < depth), (depth, key[2])]
-            if told:
-                yield ".".join(name for _, name in inside), told
-            told = ""
+            if comment_text:
+                yield ".".join(name for _, name in inside), comment_text
+            comment_text = ""
 
 
 def helm(*arguments: str) -> "subprocess.CompletedProcess[str]":

@@ -125,12 +125,12 @@ def built() -> tuple[Image, str]:
     name = f"localhost/sidefetch-test:{uuid.uuid4().hex[:8]}"
     arguments = {"PYTHON": base, "PIP_FIND_LINKS": "/wheels-here", "PIP_NO_INDEX": "1"}
     command = ["buildah", "build", "--isolation", "chroot", "--network", "host", "--format", "docker"]
-    told = _said(
+    reported = _said(
         *(*command, "--volume", f"{wheels}:/wheels-here:ro", "--file", str(ROOT / "deploy" / "Dockerfile")),
         *(f"--build-arg={key}={value}" for key, value in arguments.items()),
         *("--tag", name, str(ROOT)),
     )
-    return Image(name), told
+    return Image(name), reported
 
 
 def removed(image: Image) -> None:

@@ -31,9 +31,11 @@ def patched(pod: Any, response: Mapping[str, Any]) -> Any:
     return apply(deepcopy(pod), iter(operations))
 
 
-def _operation(told: Mapping[str, Any]) -> Operation:
-    steps = [step.replace("~1", "/").replace("~0", "~") for step in told["path"].split("/")[1:]]
-    return Operation(told["op"], tuple(int(each) if each.isdigit() else each for each in steps), told.get("value"))
+def _operation(reported: Mapping[str, Any]) -> Operation:
+    steps = [step.replace("~1", "/").replace("~0", "~") for step in reported["path"].split("/")[1:]]
+    return Operation(
+        reported["op"], tuple(int(each) if each.isdigit() else each for each in steps), reported.get("value")
+    )
 
 
 class Asking:

@@ -239,13 +239,13 @@ def test_without_a_webhook_pods_are_made_as_the_failure_policy_says(api: ApiServ
 
     with registered(api, hook):
         until(is_known)
-        told = has_sidecar_or_reason(api, namespace)
+        reported = has_sidecar_or_reason(api, namespace)
 
     if policy == "Fail":
-        assert isinstance(told, str)
-        assert "failed calling webhook" in told
+        assert isinstance(reported, str)
+        assert "failed calling webhook" in reported
     else:
-        assert told is False
+        assert reported is False
 
 
 def restricted(name: str) -> dict[str, Any]:
@@ -316,12 +316,12 @@ async def self_signed(
     account = await trio.to_thread.run_sync(api.as_pod, "place", names["ServiceAccount"])
     defaults = Defaults.parse(chart["ConfigMap"]["data"]["defaults.json"], "defaults.json")
     certificate = SelfSigned(account, names["Secret"], names["MutatingWebhookConfiguration"], life_s)
-    told = io.StringIO()
+    reported = io.StringIO()
     async with trio.open_nursery() as nursery:
         for port in [chart["port"], *free_ports(replicas)[1:]]:
             config = WebhookConfig(Address("127.0.0.1", port), defaults, certificate, 0)
-            nursery.start_soon(partial(serve, config, Log("text", "debug", told)))
-        yield told
+            nursery.start_soon(partial(serve, config, Log("text", "debug", reported)))
+        yield reported
         nursery.cancel_scope.cancel()
 
 
@@ -335,18 +335,18 @@ async def test_certificates_made_here_are_believed_and_renewed_with_the_charts_r
         (webhook,) = api.ask("GET", hook)["webhooks"]
         return len(x509.load_pem_x509_certificates(base64.b64decode(webhook["clientConfig"]["caBundle"])))
 
-    async with self_signed(api, installed, life_s=3, replicas=2) as told:
+    async with self_signed(api, installed, life_s=3, replicas=2) as reported:
         with trio.fail_after(60):
             while await ask(has_sidecar_or_reason, api, "default") is not True:
                 await trio.sleep(0.1)
-            while told.getvalue().count("certificate-created") < 3:
+            while reported.getvalue().count("certificate-created") < 3:
                 # For a new authority the API server makes new connections.
                 assert await ask(has_sidecar, api, "default")
                 await trio.sleep(0.02)
             assert await ask(has_sidecar, api, "default")
             assert await ask(authorities) >= 2
 
-    assert "warning" not in told.getvalue()
+    assert "warning" not in reported.getvalue()
 
 
 async def test_the_chart_asks_about_those_who_ask_and_others_do_not_depend_on_it(

@@ -156,9 +156,9 @@ def test_sidefetch_takes_the_settings_that_it_is_given(file: Path) -> None:
         if "defaults.json" in document["data"]:
             Defaults.parse(document["data"]["defaults.json"], "defaults.json")
         else:
-            told = {name: text for name, text in document["data"].items() if name.startswith("SIDEFETCH_")}
-            assert set(told) <= {option.env for option in OPTIONS}
-            load_settings(flags={}, environ=told, toml="", toml_name="")
+            expected = {name: text for name, text in document["data"].items() if name.startswith("SIDEFETCH_")}
+            assert set(expected) <= {option.env for option in OPTIONS}
+            load_settings(flags={}, environ=expected, toml="", toml_name="")
 
 
 @kubernetes
@@ -228,7 +228,7 @@ def test_with_a_certificate_from_elsewhere_the_webhook_has_no_rights_at_all() ->
 
 @kubernetes
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "expected"),
     [
         ("injection.replica=3", "additional properties 'replica' not allowed"),
         ("injection.memory=64", "at '/injection/memory': got number, want string"),
@@ -246,8 +246,8 @@ def test_with_a_certificate_from_elsewhere_the_webhook_has_no_rights_at_all() ->
         ),
     ],
 )
-def test_wrong_values_are_refused_with_the_reason(wrong: str, told: str) -> None:
+def test_wrong_values_are_refused_with_the_reason(wrong: str, expected: str) -> None:
     done = helm("template", "it", str(CHART), f"--set={wrong}")
 
     assert done.returncode != 0
-    assert told in done.stderr
+    assert expected in done.stderr

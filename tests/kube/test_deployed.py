@@ -94,9 +94,9 @@ def test_each_example_of_a_client_reads_through_sidefetch(
 
 
 def test_every_example_of_a_client_is_told_of() -> None:
-    told = re.findall(r"\]\((\w+\.\w+)\)", (CLIENTS / "README.md").read_text(encoding="utf-8"))
+    reported = re.findall(r"\]\((\w+\.\w+)\)", (CLIENTS / "README.md").read_text(encoding="utf-8"))
 
-    assert sorted(told) == sorted(path.name for path in CLIENTS.iterdir() if path.suffix != ".md")
+    assert sorted(reported) == sorted(path.name for path in CLIENTS.iterdir() if path.suffix != ".md")
 
 
 def default_of(option: str) -> Any:

@@ -30,8 +30,8 @@ PARTITIONS, EVERYTHING = 4, 250_000_000
 
 @pytest.fixture(scope="module")
 def build() -> Iterator[tuple[Image, str]]:
-    image, told = built()
-    yield image, told
+    image, reported = built()
+    yield image, reported
     removed(image)
 
 
@@ -148,8 +148,8 @@ def test_there_is_no_shell_and_nothing_to_install_with(image: Image) -> None:
 
 
 def test_it_is_small(build: tuple[Image, str]) -> None:
-    image, told = build
-    parts = re.findall(r"^ +[\d.]+ MB  .*", told, re.MULTILINE)
+    image, reported = build
+    parts = re.findall(r"^ +[\d.]+ MB  .*", reported, re.MULTILINE)
     print(*parts, sep="\n")
 
     assert len(parts) == 6

@@ -214,11 +214,11 @@ def test_its_probes_ask_where_it_answers() -> None:
 
 
 def test_the_zone_is_asked_for_where_no_rack_is_given() -> None:
-    told = environ(done(pod(rack="eu-1a"))["spec"]["initContainers"][0])
+    reported = environ(done(pod(rack="eu-1a"))["spec"]["initContainers"][0])
     asked = environ(done(pod())["spec"]["initContainers"][0])
 
-    assert told["SIDEFETCH_RACK"] == "eu-1a"
-    assert {"TOPOLOGY_ZONE", "NODE_NAME"} & set(told) == set()
+    assert reported["SIDEFETCH_RACK"] == "eu-1a"
+    assert {"TOPOLOGY_ZONE", "NODE_NAME"} & set(reported) == set()
     assert {"TOPOLOGY_ZONE", "NODE_NAME"} <= set(asked)
 
 
@@ -312,10 +312,10 @@ def test_the_sidecar_is_told_what_was_asked_for(annotations: dict[str, str]) -> 
     spec = done(before)["spec"]
     (sidecar,) = (each for each in [*spec["initContainers"], *spec["containers"]] if each["name"] == "sidefetch")
 
-    told = {name: value for name, value in environ(sidecar).items() if value is not None}
+    reported = {name: value for name, value in environ(sidecar).items() if value is not None}
 
     assert (
-        load_settings(flags={}, environ=told).config
+        load_settings(flags={}, environ=reported).config
         == injection_request(before["metadata"]["annotations"], DEFAULTS).config
     )
 

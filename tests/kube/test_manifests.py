@@ -198,9 +198,9 @@ def test_what_is_no_yaml_is_told_with_file_and_line(broken: str, line: int) -> N
     with pytest.raises(ConfigError) as wrong:
         done(f"{OTHER}---\n{broken}")
 
-    (told,) = wrong.value.args
-    assert told.startswith((f"f:{line}: not YAML: ", f"f:{line + 1}: not YAML: "))
-    assert "\n" not in told
+    (reported,) = wrong.value.args
+    assert reported.startswith((f"f:{line}: not YAML: ", f"f:{line + 1}: not YAML: "))
+    assert "\n" not in reported
 
 
 def test_all_refusals_of_all_documents_are_told_with_their_lines() -> None:
@@ -210,20 +210,20 @@ def test_all_refusals_of_all_documents_are_told_with_their_lines() -> None:
     with pytest.raises(ConfigError) as refused:
         done(f"{OTHER}---\n{wrong}---\n{listed}", Defaults())
 
-    told = refused.value.args
-    assert [each.partition(": spec.")[0] for each in told if "hostNetwork" in each] == [
+    reported = refused.value.args
+    assert [each.partition(": spec.")[0] for each in reported if "hostNetwork" in each] == [
         "f:9: Deployment/orders",
         f"f:{9 + wrong.count(chr(10)) + 1 + 4}: Deployment/orders",
     ]
-    assert len(told) == 6
+    assert len(reported) == 6
 
 
 def test_annotations_of_the_workload_itself_are_told() -> None:
     text = DEPLOYMENT.replace("  name: orders", "  annotations: {sidefetch.io/inject: 'true'}\n  name: orders")
 
-    (told,) = inject_text(text, "f", DEFAULTS).warnings
+    (reported,) = inject_text(text, "f", DEFAULTS).warnings
 
-    assert told == (
+    assert reported == (
         "f:1: Deployment/orders: metadata.annotations: sidefetch.io/inject says nothing here; put it into"
         " spec.template.metadata.annotations"
     )

@@ -75,10 +75,10 @@ def test_windows_is_refused() -> None:
     ],
 )
 def test_ports_that_meet_are_refused(more: dict[str, Any], port: int, remedy: str) -> None:
-    told = reason(pod(app=more))
+    reported = reason(pod(app=more))
 
-    assert told.startswith(f"container app: port {port} is one that the sidecar listens on; give ")
-    assert remedy in told
+    assert reported.startswith(f"container app: port {port} is one that the sidecar listens on; give ")
+    assert remedy in reported
 
 
 def test_ports_that_do_not_meet_are_none_of_our_business() -> None:
@@ -187,10 +187,10 @@ def test_a_volume_of_the_same_name_is_refused() -> None:
 def test_a_variable_from_elsewhere_is_refused_with_what_to_do() -> None:
     entry = {"name": "BROKERS", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}
 
-    told = reason(pod(app={"env": [entry]}))
+    reported = reason(pod(app={"env": [entry]}))
 
-    assert told.startswith("sidefetch.io/env: BROKERS: container app has it from elsewhere (valueFrom)")
-    assert "have 127.0.0.1:9092 stand there" in told
+    assert reported.startswith("sidefetch.io/env: BROKERS: container app has it from elsewhere (valueFrom)")
+    assert "have 127.0.0.1:9092 stand there" in reported
 
 
 def test_a_variable_that_is_there_twice_is_refused() -> None:
@@ -201,25 +201,25 @@ def test_a_variable_that_is_there_twice_is_refused() -> None:
 
 def test_what_ends_needs_a_native_sidecar() -> None:
     assert inject(pod(spec={"restartPolicy": "Never"}), DEFAULTS).has_sidecar
-    told = reason(pod(spec={"restartPolicy": "Never"}, native="false"))
-    assert told.startswith("spec.restartPolicy: Never: the pod would never end")
+    reported = reason(pod(spec={"restartPolicy": "Never"}, native="false"))
+    assert reported.startswith("spec.restartPolicy: Never: the pod would never end")
 
 
 def test_who_is_pointed_nowhere_is_told() -> None:
     before = pod(option_listen="127.0.0.1:19092")
     del before["metadata"]["annotations"]["sidefetch.io/env"]
 
-    (told,) = inject(before, DEFAULTS).warnings
+    (reported,) = inject(before, DEFAULTS).warnings
 
-    assert "have the application use 127.0.0.1:19092" in told
+    assert "have the application use 127.0.0.1:19092" in reported
 
 
 def test_a_pod_that_ends_before_the_sidecar_does_is_told() -> None:
     short = {"terminationGracePeriodSeconds": 5}
 
-    (told,) = inject(pod(spec=short, native="false"), DEFAULTS).warnings
+    (reported,) = inject(pod(spec=short, native="false"), DEFAULTS).warnings
 
-    assert told.startswith("the pod is ended 5 s after SIGTERM, and the sidecar serves on for 10 s")
+    assert reported.startswith("the pod is ended 5 s after SIGTERM, and the sidecar serves on for 10 s")
     assert inject(pod(spec=short), DEFAULTS).warnings == ()
 
 
@@ -270,7 +270,7 @@ def test_wrong_defaults_are_told_before_anybody_is_injected(text: str, problems:
         Defaults.parse(text, "f")
 
     assert len(wrong.value.args) == len(problems)
-    assert all(told.startswith(expected) for told, expected in zip(wrong.value.args, problems, strict=True))
+    assert all(reported.startswith(expected) for reported, expected in zip(wrong.value.args, problems, strict=True))
 
 
 def test_every_annotation_has_a_default_that_can_be_parsed() -> None:

@@ -36,7 +36,7 @@ class Served:
     webhook: Webhook
     port: int
     authority: Authority
-    told: io.StringIO
+    expected: io.StringIO
 
     @asynccontextmanager
     async def asking(self) -> AsyncIterator[Asking]:
@@ -61,11 +61,11 @@ async def serving(
     folder: Folder, grace_s: float = 0, certificate: Path | SelfSigned | None = None
 ) -> AsyncIterator[Served]:
     (port,) = free_ports(1)
-    told = io.StringIO()
+    expected = io.StringIO()
     config = WebhookConfig(Address("127.0.0.1", port), DEFAULTS, certificate or folder[0], grace_s)
     async with trio.open_nursery() as nursery:
-        webhook: Webhook = await nursery.start(serve, config, Log("text", "debug", told))
-        yield Served(webhook, port, folder[1], told)
+        webhook: Webhook = await nursery.start(serve, config, Log("text", "debug", expected))
+        yield Served(webhook, port, folder[1], expected)
         with trio.fail_after(15):
             webhook.stop()
 
@@ -104,7 +104,7 @@ async def test_what_cannot_be_is_refused_with_all_reasons(folder: Folder) -> Non
     assert response["status"]["code"] == 422
     assert response["status"]["message"].startswith("Sidefetch: sidefetch.io/mode: 'magic'; accepted: address or ")
     assert "; spec.hostNetwork: true: " in response["status"]["message"]
-    assert "warning injection-refused pod=shop/orders reason=" in served.told.getvalue()
+    assert "warning injection-refused pod=shop/orders reason=" in served.expected.getvalue()
 
 
 async def test_warnings_go_to_whoever_made_the_pod_no_longer_than_they_are_shown(folder: Folder) -> None:
@@ -159,7 +159,7 @@ async def test_a_bug_is_an_error_for_the_failure_policy_and_is_told(
         status, _ = await asked("/inject", json.dumps(review(pod())).encode())
 
     assert status == 500
-    assert "ZeroDivisionError" in served.told.getvalue()
+    assert "ZeroDivisionError" in served.expected.getvalue()
     assert served.webhook.counts["failed"] == 1
 
 
@@ -290,7 +290,7 @@ async def test_whatever_is_said_ends_its_own_connection_at_the_most(folder: Fold
         async with served.asking() as asked:
             assert (await asked("/healthz"))[0] == 200
 
-    assert " error " not in served.told.getvalue()
+    assert " error " not in served.expected.getvalue()
 
 
 async def test_while_there_is_no_certificate_nobody_is_served_and_it_can_be_stopped(folder: Folder) -> None:
@@ -300,7 +300,7 @@ async def test_while_there_is_no_certificate_nobody_is_served_and_it_can_be_stop
             async with served.asking():
                 pass
         with trio.fail_after(5):
-            while "certificate-not-stored" not in served.told.getvalue():
+            while "certificate-not-stored" not in served.expected.getvalue():
                 await trio.sleep(0.01)
 
 
@@ -337,7 +337,7 @@ def test_it_shows_its_certificate_by_tls_1_2_or_newer(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         ([], ["certificate-dir: accepted: either certificate-dir or self-signed"]),
         (
@@ -361,12 +361,12 @@ def test_it_shows_its_certificate_by_tls_1_2_or_newer(folder: Folder) -> None:
     ],
 )
 def test_settings_that_are_wrong_are_all_told(
-    arguments: list[str], told: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], expected: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
     assert main(["webhook", *arguments]) == 2
 
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == len(told)
-    assert all(line.startswith(f"sidefetch: {each}") for line, each in zip(lines, told, strict=True))
+    assert len(lines) == len(expected)
+    assert all(line.startswith(f"sidefetch: {each}") for line, each in zip(lines, expected, strict=True))

@@ -51,11 +51,11 @@ class Browser:
         """Save a picture of the whole page."""
 
         def take(chrome: Chrome) -> None:
-            told = chrome.execute_cdp_cmd(
+            reported = chrome.execute_cdp_cmd(
                 "Page.captureScreenshot", {"format": "png", "captureBeyondViewport": True}
             )
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(base64.b64decode(told["data"]))
+            path.write_bytes(base64.b64decode(reported["data"]))
 
         await self.do(take)
 

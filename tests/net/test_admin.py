@@ -39,7 +39,7 @@ async def test_numbers_of_the_api_and_of_the_metrics_are_those_of_the_records() 
         cluster.create_topic("t", 3, assignment=[[1]] * 3)
         cluster.append("t", 0, [b"x" * 1000])
         async with reading(it):
-            told = await state_of(it)
+            state = await state_of(it)
             metrics = {
                 (sample.name, *sample.labels.values()): sample.value
                 for family in text_string_to_metric_families(await body_of(it, "/metrics"))
@@ -48,17 +48,17 @@ async def test_numbers_of_the_api_and_of_the_metrics_are_those_of_the_records() 
             fetches = it.fetches
 
     assert fetches
-    assert told["clients"][0]["software"] == "speaks as Kafka 0.11"
-    assert told["total"]["broker_fetches"] == len(fetches)
-    assert told["total"]["record_bytes"] == sum(each.record_bytes for each in fetches) > 1000
-    assert told["brokers"][0]["fetches"] == len(fetches)
+    assert state["clients"][0]["software"] == "speaks as Kafka 0.11"
+    assert state["total"]["broker_fetches"] == len(fetches)
+    assert state["total"]["record_bytes"] == sum(each.record_bytes for each in fetches) > 1000
+    assert state["brokers"][0]["fetches"] == len(fetches)
     assert metrics["sidefetch_broker_fetch_io_bytes_total", "request"] == sum(
         each.request_bytes for each in fetches
     )
     by_rack = [
         value for (name, *_), value in metrics.items() if name == "sidefetch_broker_fetch_records_io_bytes_total"
     ]
-    assert sum(by_rack) == told["total"]["record_bytes"]
+    assert sum(by_rack) == state["total"]["record_bytes"]
 
 
 async def test_every_instrument_that_is_always_there_is_told_under_its_name() -> None:
@@ -143,9 +143,9 @@ async def test_problems_are_told_with_what_to_do() -> None:
         async with await trio.open_tcp_stream("127.0.0.1", it.port_of(1)) as stream:
             await stream.send_all(b"\xff\xff\xff\xff")
             await stream.receive_some()
-        told = await state_of(it)
+        state = await state_of(it)
 
-    problems = {each["event"]: each for each in told["problems"]}
+    problems = {each["event"]: each for each in state["problems"]}
     assert set(problems) == {"client-protocol-error", "no-broker-in-rack"}
     assert all(each["remedy"] and each["times"] == 1 for each in problems.values())
 

@@ -41,8 +41,8 @@ class OldClient:
         """Offset and error."""
         body = encoded(commit.OffsetFetchRequest_v0, group, [("t", [0])])
         answer = commit.OffsetFetchResponse_v0.decode(await self.ask(OFFSET_FETCH, body))
-        _, told, _, error = answer.topics[0][1][0]
-        return told, error
+        _, reported, _, error = answer.topics[0][1][0]
+        return reported, error
 
     async def ask(self, key: int, body: bytes) -> bytes:
         await self.connection.send_frame(self.framed(key, body))

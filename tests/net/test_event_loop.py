@@ -9,7 +9,7 @@ from proxy.net.io.logs import Log
 from proxy.net.observability.event_loop import Heartbeat
 
 
-async def told(stand_s: float) -> str:
+async def logged_for(stand_s: float) -> str:
     """Return the log of a loop that stalls for so long; a beat every 10 ms, five of which may be missed."""
     stream = io.StringIO()
     async with trio.open_nursery() as nursery:
@@ -22,7 +22,7 @@ async def told(stand_s: float) -> str:
 
 
 async def test_a_loop_that_stands_is_told_once_with_where_and_so_is_its_turning_again() -> None:
-    lines = (await told(stand_s=0.5)).splitlines()
+    lines = (await logged_for(stand_s=0.5)).splitlines()
 
     assert len(lines) == 2
     assert " error event-loop-stalled " in lines[0]
@@ -32,4 +32,4 @@ async def test_a_loop_that_stands_is_told_once_with_where_and_so_is_its_turning_
 
 
 async def test_a_loop_that_turns_is_not_told() -> None:
-    assert await told(stand_s=0) == ""
+    assert await logged_for(stand_s=0) == ""

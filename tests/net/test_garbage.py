@@ -36,9 +36,9 @@ def test_what_was_loaded_at_the_start_is_not_looked_at_again() -> None:
 def test_what_is_old_is_not_looked_at_while_clients_wait_for_the_start() -> None:
     looked_at = []
 
-    def looks(phase: str, told: dict[str, int]) -> None:
+    def looks(phase: str, reported: dict[str, int]) -> None:
         if phase == "start":
-            looked_at.append(told["generation"])
+            looked_at.append(reported["generation"])
 
     gc.callbacks.append(looks)
     try:

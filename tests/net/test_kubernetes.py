@@ -154,10 +154,10 @@ async def test_a_nodes_name_stays_within_its_place_in_the_path(pod: Pod) -> None
 async def test_a_refusal_is_told_with_its_remedy(pod: Pod, status: int, remedy: str) -> None:
     pod.api.answer = lambda asked: asked.say(status, b'{"kind": "Status"}')
 
-    why, told = await pod.fault()
+    why, reported = await pod.fault()
 
     assert why == f"the API answers {status} for node node-7.internal"
-    assert remedy in told
+    assert remedy in reported
 
 
 async def test_a_node_without_a_zone_is_told(pod: Pod) -> None:

@@ -122,11 +122,11 @@ async def test_a_full_disk_stops_nobody_and_what_did_not_fit_is_told(tmp_path: P
 
         rows = written(tmp_path)
 
-    told = {seq for row in of(rows, "lost") for seq in range(row["seq_first"], row["seq_last"] + 1)}
+    reported = {seq for row in of(rows, "lost") for seq in range(row["seq_first"], row["seq_last"] + 1)}
     there = {row["seq"] for row in of(rows, "exchange")}
-    assert told
-    assert told | there == set(range(600))
-    assert not told & there
+    assert reported
+    assert reported | there == set(range(600))
+    assert not reported & there
 
 
 async def test_files_are_finished_by_size_while_rows_come(tmp_path: Path) -> None:

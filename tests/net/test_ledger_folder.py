@@ -22,14 +22,14 @@ class Clock:
 
 
 def lost_line(loss: Loss, at_us: int = 5, cluster_id: str | None = None) -> bytes:
-    told = {
+    reported = {
         "seq": loss.last,
         "proxy_id": loss.proxy_id,
         "reason": loss.reason,
         "at_us": at_us,
         "cluster_id": cluster_id,
     }
-    return json.dumps(told).encode() + b"\n"
+    return json.dumps(reported).encode() + b"\n"
 
 
 def line(seq: int, proxy_id: str = "p") -> LedgerLine:
@@ -190,11 +190,11 @@ def test_a_torn_row_is_cut_off_and_told_in_its_place(tmp_path: Path, torn: bytes
 
     writer(tmp_path).recover(lost_line)
 
-    told = [
+    reported = [
         json.loads(text) for text in (tmp_path / "old-000000000003-000000000006.jsonl").read_text().splitlines()
     ]
-    assert [row["seq"] for row in told] == [3, 4, 5]
-    assert (told[2]["proxy_id"], told[2]["reason"], told[2]["cluster_id"]) == ("old", "torn", "c")
+    assert [row["seq"] for row in reported] == [3, 4, 5]
+    assert (reported[2]["proxy_id"], reported[2]["reason"], reported[2]["cluster_id"]) == ("old", "torn", "c")
 
 
 def test_a_file_of_nothing_but_a_torn_row_tells_that(tmp_path: Path) -> None:

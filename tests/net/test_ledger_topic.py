@@ -103,8 +103,8 @@ async def test_the_leader_is_followed() -> None:
         async with producing(cluster) as at:
             for node in (2, 3):
                 at.tell(10)
-                told = at.ledger.rows
-                await at.until(lambda told=told: len(produced(cluster, at.ledger)) >= told)  # type: ignore[misc]
+                reported = at.ledger.rows
+                await at.until(lambda reported=reported: len(produced(cluster, at.ledger)) >= reported)  # type: ignore[misc]
                 cluster.move_leader(TOPIC, partition_of(at.ledger), node)
             at.tell(10)
             await at.until(lambda: len(produced(cluster, at.ledger)) == 30)

@@ -79,13 +79,15 @@ async def test_a_host_may_be_let_in_less_often_than_all() -> None:
 
 
 def test_each_host_has_a_count_of_its_own_and_none_is_kept_of_those_that_left() -> None:
-    told: Counter[str] = Counter()
+    reported: Counter[str] = Counter()
     log = Log("text", "info", io.StringIO())
-    admission = ConnectionLimits(LimitsConfig(max_connections=3, max_connections_per_peer=2), LimitLog(told, log))
+    admission = ConnectionLimits(
+        LimitsConfig(max_connections=3, max_connections_per_peer=2), LimitLog(reported, log)
+    )
 
     entered = [admission.try_add(peer) for peer in ("a:1", "a:2", "a:3", "[::1]:1", "b:1")]
     assert entered == [True, True, False, True, False]
-    assert told == {"limit_max_connections_per_peer": 1, "limit_max_connections": 1}
+    assert reported == {"limit_max_connections_per_peer": 1, "limit_max_connections": 1}
     for peer in ("a:1", "a:2", "[::1]:1"):
         admission.remove(peer)
     assert admission.count == 0

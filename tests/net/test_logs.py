@@ -113,7 +113,7 @@ def test_a_long_value_keeps_its_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "told"),
+    ("level", "expected"),
     [
         ("debug", ["debug", "info", "warning", "error"]),
         ("info", ["info", "warning", "error"]),
@@ -121,7 +121,7 @@ def test_a_long_value_keeps_its_ends() -> None:
         ("error", ["error"]),
     ],
 )
-def test_levels_below_the_set_one_are_left_out(level: Level, told: list[str]) -> None:
+def test_levels_below_the_set_one_are_left_out(level: Level, expected: list[str]) -> None:
     here = desk(level=level)
 
     here.log.debug("event")
@@ -129,7 +129,7 @@ def test_levels_below_the_set_one_are_left_out(level: Level, told: list[str]) ->
     here.log.warning("event")
     here.log.error("event")
 
-    assert [line.split()[1] for line in here.lines()] == told
+    assert [line.split()[1] for line in here.lines()] == expected
 
 
 def test_a_repeated_event_is_told_once_in_a_while_with_the_number_left_out() -> None:
@@ -198,8 +198,8 @@ def test_a_full_pipe_drops_lines_and_does_not_wait() -> None:
         after = reader.read(1 << 20)
 
     assert seen.count(b"\n") < 10_000
-    told = [line.split(" ", 1)[1] for line in after.decode().splitlines()]
-    assert told == [f"warning log-lines-dropped count={10_000 - seen.count(b'padding')}", "info after"]
+    expected = [line.split(" ", 1)[1] for line in after.decode().splitlines()]
+    assert expected == [f"warning log-lines-dropped count={10_000 - seen.count(b'padding')}", "info after"]
 
 
 def _to(stream: TextIO) -> Log:

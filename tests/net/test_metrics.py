@@ -107,8 +107,8 @@ async def test_promtool_finds_nothing_wrong_with_what_prometheus_reads() -> None
         ["promtool", "check", "metrics"], stdin=text.encode(), capture_stdout=True, capture_stderr=True, check=False
     )
 
-    told = [line for line in (checked.stdout + checked.stderr).decode().splitlines() if "sidefetch" in line]
-    assert told == []
+    reported = [line for line in (checked.stdout + checked.stderr).decode().splitlines() if "sidefetch" in line]
+    assert reported == []
 
 
 @asynccontextmanager

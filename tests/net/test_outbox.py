@@ -157,14 +157,14 @@ async def test_others_get_their_turn_while_much_is_made_that_is_quick(pair: Pair
 
 
 async def test_it_is_told_once_all_of_it_is_made(pair: Pair) -> None:
-    told: list[Chunks] = []
+    reported: list[Chunks] = []
     small = Slowly(2, 10)
-    outbox = Outbox(pair.sender, lambda chunks, _: told.append(chunks))
+    outbox = Outbox(pair.sender, lambda chunks, _: reported.append(chunks))
 
     outbox.put([b"head", small])
     await outbox.flush()
 
-    assert told == [small]
+    assert reported == [small]
     assert await pair.receive(24) == b"head" + b"\1" * 10 + b"\2" * 10
 
 

@@ -81,19 +81,19 @@ async def test_the_page_shows_the_numbers_of_the_api_and_they_change_while_a_con
                     await trio.sleep(0.1)
             nursery.cancel_scope.cancel()
         await trio.sleep(0.5)
-        told = await state_of(it)
-        await until_shown(browser, told["now_us"])
+        state = await state_of(it)
+        await until_shown(browser, state["now_us"])
         page = {name: await value(browser, name) for name in ("saved", "sessions", "clients-count")}
         brokers = await rows(browser, "brokers")
         complaints = await browser.complaints()
 
     assert page == {
-        "saved": told["total"]["saved_bytes"],
-        "sessions": told["sessions"]["broker"]["sessions"],
-        "clients-count": len(told["clients"]),
+        "saved": state["total"]["saved_bytes"],
+        "sessions": state["sessions"]["broker"]["sessions"],
+        "clients-count": len(state["clients"]),
     }
-    assert brokers == [[each["record_bytes"], each["fetches"], each["sessions"]] for each in told["brokers"]]
-    assert sum(each["record_bytes"] for each in told["brokers"]) == told["total"]["record_bytes"] > 0
+    assert brokers == [[each["record_bytes"], each["fetches"], each["sessions"]] for each in state["brokers"]]
+    assert sum(each["record_bytes"] for each in state["brokers"]) == state["total"]["record_bytes"] > 0
     assert complaints == []
 
 

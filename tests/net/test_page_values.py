@@ -33,13 +33,13 @@ console.log(JSON.stringify({...Object.fromEntries(texts), tables}));
 """
 
 
-def shown(told: dict[str, Any]) -> dict[str, Any]:
-    """Return the text of each element of the page that shows *told*, and the cells of its tables."""
+def shown(reported: dict[str, Any]) -> dict[str, Any]:
+    """Return the text of each element of the page that shows *reported*, and the cells of its tables."""
     require("node")
     script = re.search(r"<script>\n(.*)</script>", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert script is not None
     command = ["node", "-e", BEFORE + script[1].replace('"use strict";', "") + AFTER]
-    done = subprocess.run(command, input=json.dumps(told), capture_output=True, text=True, check=False)
+    done = subprocess.run(command, input=json.dumps(reported), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     values: dict[str, Any] = json.loads(done.stdout)
     return values

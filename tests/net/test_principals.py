@@ -26,7 +26,7 @@ class Stage:
     logins: list[Access] = attrs.field(factory=list)
     """One for each view that was made."""
 
-    async def told(self, number: int) -> Login:
+    async def login(self, number: int) -> Login:
         source = self.logins[number].login
         assert source is not None
         return await source()
@@ -56,7 +56,7 @@ async def test_connections_of_one_principal_share_a_view_and_others_have_their_o
         with trio.fail_after(10):
             await first.known.wait()
         assert first.topology.brokers
-        assert [await it.told(0), await it.told(1)] == [ALICE, BOB]
+        assert [await it.login(0), await it.login(1)] == [ALICE, BOB]
 
 
 async def test_the_login_that_was_told_last_is_used() -> None:
@@ -65,9 +65,9 @@ async def test_the_login_that_was_told_last_is_used() -> None:
     async with stage() as it:
         it.principals.enter("alice", ALICE)
         it.principals.enter("alice", newer)
-        assert await it.told(0) == newer
+        assert await it.login(0) == newer
         it.principals.renew("alice", newest)
-        assert await it.told(0) == newest
+        assert await it.login(0) == newest
 
 
 async def test_with_its_last_connection_a_view_is_gone() -> None:

@@ -100,7 +100,7 @@ async def test_a_file_that_never_ends_does_not_hold_up_the_start(tmp_path: Path)
     assert [miss.why for miss in found.faults] == ["no answer within 0.2 s", "no time was left"]
 
 
-def told(found: RackFound) -> str:
+def log_line(found: RackFound) -> str:
     stream = io.StringIO()
     log_rack(found, Log("text", "info", stream))
     return stream.getvalue().partition(" ")[2].rstrip()
@@ -109,15 +109,15 @@ def told(found: RackFound) -> str:
 def test_the_log_says_the_rack_and_how_it_was_found_or_what_was_tried() -> None:
     unset, wrong = RackMiss("env:A", "not set"), RackMiss("file:/z", "it is empty", "fill it")
 
-    assert told(RackFound("b", "env:ZONE", (unset,))) == "info rack-found rack=b how=env:ZONE passed_over=null"
-    assert told(RackFound("b", "env:Z", (wrong,))).endswith('passed_over="file:/z: it is empty (fill it)"')
-    assert told(RackFound(None, "", (unset, NO_POD))).startswith(
+    assert log_line(RackFound("b", "env:ZONE", (unset,))) == "info rack-found rack=b how=env:ZONE passed_over=null"
+    assert log_line(RackFound("b", "env:Z", (wrong,))).endswith('passed_over="file:/z: it is empty (fill it)"')
+    assert log_line(RackFound(None, "", (unset, NO_POD))).startswith(
         'info rack-unknown tried="env:A: not set; kubernetes: '
     )
-    assert told(RackFound(None, "", (unset, wrong))).startswith(
+    assert log_line(RackFound(None, "", (unset, wrong))).startswith(
         'warning rack-unknown tried="env:A: not set; file:/z: '
     )
-    assert told(RackFound(None, "not looked for")) == 'info rack-unknown tried="not looked for"'
+    assert log_line(RackFound(None, "not looked for")) == 'info rack-unknown tried="not looked for"'
 
 
 def topology(*racks: str | None) -> Topology:

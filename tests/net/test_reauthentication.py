@@ -85,10 +85,10 @@ def _served() -> ApiVersionsResponse:
 @asynccontextmanager
 async def broker() -> AsyncIterator[Broker]:
     async with trio.open_nursery() as nursery:
-        told = Broker(Address("127.0.0.1", 1))
-        (listener,) = await nursery.start(partial(trio.serve_tcp, told.serve, 0, host="127.0.0.1"))
-        told.address = Address("127.0.0.1", listener.socket.getsockname()[1])
-        yield told
+        reported = Broker(Address("127.0.0.1", 1))
+        (listener,) = await nursery.start(partial(trio.serve_tcp, reported.serve, 0, host="127.0.0.1"))
+        reported.address = Address("127.0.0.1", listener.socket.getsockname()[1])
+        yield reported
         nursery.cancel_scope.cancel()
 
 

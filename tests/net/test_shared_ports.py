@@ -64,13 +64,13 @@ async def test_connections_to_a_port_are_dealt_to_all_that_share_it(node_id: int
 
 async def test_all_tell_the_same_ports() -> None:
     async with sharing() as both:
-        told = set()
+        reported = set()
         while not all(served(*both)):
             async with both[0].client() as client:
                 brokers = (await client.call("metadata", 5, {})).brokers
-            told.add(frozenset((broker.node_id, broker.port) for broker in brokers))
+            reported.add(frozenset((broker.node_id, broker.port) for broker in brokers))
 
-    assert told == {frozenset((node, both[0].port_of(node)) for node in (1, 2, 3))}
+    assert reported == {frozenset((node, both[0].port_of(node)) for node in (1, 2, 3))}
 
 
 async def test_a_session_that_another_has_is_not_found_and_is_made_anew() -> None:
@@ -142,5 +142,5 @@ async def test_a_broker_that_comes_later_and_does_not_fit_is_told_in_the_log() -
             brokers = (await client.call("metadata", 5, {})).brokers
 
     assert [broker.node_id for broker in brokers] == [1]
-    (told,) = it.logged("broker-port-missing")
-    assert "broker 2 finds no port" in told
+    (reported,) = it.logged("broker-port-missing")
+    assert "broker 2 finds no port" in reported

@@ -137,7 +137,7 @@ async def test_fetcher_ids_of_shared_caches_are_unique_in_the_process(tmp_path: 
 async def test_metrics_and_page_have_bytes_from_brokers_and_bytes_delivered(tmp_path: Path) -> None:
     async with sharing(tmp_path) as it:
         sizes = await read_by_all(it)
-        told = await state_of(it)
+        state = await state_of(it)
         from_brokers = it.cluster.counters.record_bytes
         metrics = (await answer_to(it, "/metrics"))[2]
 
@@ -148,10 +148,10 @@ async def test_metrics_and_page_have_bytes_from_brokers_and_bytes_delivered(tmp_
         )
     }
     assert shared == {"fetched": from_brokers, "delivered": sum(sizes)}
-    total = told["total"]
+    total = state["total"]
     assert (total["shared_fetched_bytes"], total["shared_delivered_bytes"]) == (from_brokers, sum(sizes))
     assert total["crossed_bytes"] == total["record_bytes"] == from_brokers  # the broker is in another rack
-    assert (told["share_reads"], told["delivery_ratio"]) == (
+    assert (state["share_reads"], state["delivery_ratio"]) == (
         "principal",
         pytest.approx(sum(sizes) / from_brokers, abs=1e-3),
     )
@@ -163,8 +163,8 @@ async def test_page_has_no_shared_bytes_without_sharing(tmp_path: Path) -> None:
     async with sharing(tmp_path, "off") as it:
         it.cluster.append("t", 0, VALUES)
         await read_once(it, "client", 0, 1_000)
-        told = await state_of(it)
+        state = await state_of(it)
 
-    assert (told["share_reads"], told["delivery_ratio"]) == ("off", None)
-    assert told["total"]["record_bytes"] > 0
-    assert (told["total"]["shared_fetched_bytes"], told["total"]["shared_delivered_bytes"]) == (0, 0)
+    assert (state["share_reads"], state["delivery_ratio"]) == ("off", None)
+    assert state["total"]["record_bytes"] > 0
+    assert (state["total"]["shared_fetched_bytes"], state["total"]["shared_delivered_bytes"]) == (0, 0)

@@ -93,9 +93,9 @@ async def test_client_is_hung_up_on_when_its_broker_stops_in_a_passed_response(
 async def test_passed_response_that_comes_slowly_is_not_cut(sends: dict[int, Send]) -> None:
     sends[LIST_OFFSETS] = drip
     async with client_of_a_cluster() as (_, client):
-        told = await client.call("list_offsets", 5, latest_offset())
+        reported = await client.call("list_offsets", 5, latest_offset())
 
-    assert told.topics[0].partitions[0].offset == 1
+    assert reported.topics[0].partitions[0].offset == 1
 
 
 @pytest.mark.parametrize("how", [stall, stall_in_the_size])
@@ -105,11 +105,11 @@ async def test_fetch_is_retriable_when_its_broker_stops_in_the_response(sends: d
         await client.send("fetch", 11, ask({0: 0}))
         with trio.fail_after(4 + 5 * RESPONSE_TIMEOUT_S):
             try:
-                told = await client.receive()
+                reported = await client.receive()
             except ConnectionResetError:
                 return
 
-    assert int(told.responses[0].partitions[0].error_code) in RETRIABLE
+    assert int(reported.responses[0].partitions[0].error_code) in RETRIABLE
 
 
 async def test_fetch_is_answered_from_another_connection_when_one_response_stops(sends: dict[int, Send]) -> None:
@@ -129,10 +129,10 @@ async def test_fetch_is_answered_from_another_connection_when_one_response_stops
 async def test_fetch_response_that_comes_slowly_is_not_cut(sends: dict[int, Send]) -> None:
     sends[FETCH] = drip
     async with client_of_a_cluster() as (it, client):
-        told = await fetch(client)
+        reported = await fetch(client)
 
-    assert int(told.error_code) == 0
-    assert len(bytes(told.records)) > RECORD_BYTES
+    assert int(reported.error_code) == 0
+    assert len(bytes(reported.records)) > RECORD_BYTES
     assert it.cluster.counters.fetches == 1
 
 

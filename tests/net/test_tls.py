@@ -94,15 +94,15 @@ async def test_frames_of_all_sizes_arrive_as_they_were_both_ways(authority: Auth
 
 async def test_a_large_frame_waits_for_its_memory_and_says_so(authority: Authority, ours: Files) -> None:
     budget = budgeted().budget
-    told: list[int] = []
+    reported: list[int] = []
     async with connected(authority, ours, budget) as ends:
-        ends.client.on_large_frame = lambda: told.append(budget.claimed_bytes)
+        ends.client.on_large_frame = lambda: reported.append(budget.claimed_bytes)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ends.server.send, [with_size(bytes(MIB))])
             (frame,) = await ends.client.receive()
             assert budget.claimed_bytes >= MIB
         assert len(frame) == MIB
-    assert told == [0]
+    assert reported == [0]
 
 
 async def test_who_does_not_read_is_not_sent_more_than_its_socket_holds(authority: Authority, ours: Files) -> None:
@@ -256,7 +256,7 @@ def test_a_half_written_pair_keeps_the_old_one_until_it_is_whole(authority: Auth
 def test_files_that_are_not_as_they_should_be_are_told_with_the_option(authority: Authority, ours: Files) -> None:
     other = authority.issue("x", file="other")
     locked = authority.issue("x", file="locked", password=b"secret")
-    told = {
+    reported = {
         "listen-tls-cert": [
             DownstreamSecurity(tls_cert=str(ours.cert), tls_key=str(other.key)),
             DownstreamSecurity(tls_cert="/nowhere", tls_key=str(other.key)),
@@ -266,7 +266,7 @@ def test_files_that_are_not_as_they_should_be_are_told_with_the_option(authority
         "listen-tls-key-password-file": [shown(locked, tls_key_password_file="/nowhere")],
     }
 
-    for option, configs in told.items():
+    for option, configs in reported.items():
         for config in configs:
             with pytest.raises(ConfigError, match=f"^{option}: "):
                 server_context(config, Log("text", "debug", io.StringIO()))

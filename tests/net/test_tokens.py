@@ -48,9 +48,9 @@ def access(server: Server, folder: Path, log: io.StringIO | None = None, **more:
 
 async def login(access: Access) -> BearerLogin:
     assert access.login is not None
-    told = await access.login()
-    assert isinstance(told, BearerLogin)
-    return told
+    expected = await access.login()
+    assert isinstance(expected, BearerLogin)
+    return expected
 
 
 async def test_a_token_is_asked_for_as_the_client_and_used_for_most_of_its_life(
@@ -94,7 +94,7 @@ async def test_all_that_want_one_at_once_ask_once(server: Server, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "expected"),
     [
         (
             (401, b'{"error":"invalid_client"}', {}),
@@ -110,11 +110,11 @@ async def test_all_that_want_one_at_once_ask_once(server: Server, tmp_path: Path
     ],
 )
 async def test_what_is_no_token_is_told_without_any_secret(
-    server: Server, tmp_path: Path, answer: tuple[int, bytes, dict[str, str]], told: str
+    server: Server, tmp_path: Path, answer: tuple[int, bytes, dict[str, str]], expected: str
 ) -> None:
     server.refused = answer
 
-    with pytest.raises(BrokerUnavailable, match=told) as wrong:
+    with pytest.raises(BrokerUnavailable, match=expected) as wrong:
         await login(access(server, tmp_path))
 
     assert "s&cret" not in str(wrong.value)

@@ -88,12 +88,12 @@ async def test_topics_by_name_and_by_id_that_are_missed_at_once_are_both_found()
         cluster.create_topic("t", 1)
         cluster.create_topic("u", 1)
         topic_id = TopicId(cluster.state.topics["u"].id.bytes)
-        told: list[Topology] = []
+        reported: list[Topology] = []
         async with service(cluster) as it:
-            it.request_refresh(frozenset({"t"}), told.append)
-            it.request_refresh(frozenset({topic_id}), told.append)
+            it.request_refresh(frozenset({"t"}), reported.append)
+            it.request_refresh(frozenset({topic_id}), reported.append)
             with trio.fail_after(3):
-                while len(told) < 2:
+                while len(reported) < 2:
                     await trio.sleep(0.01)
             assert it.topology.topic("t") is not None
             assert it.topology.topic(topic_id) is not None
@@ -119,13 +119,13 @@ async def test_an_answer_without_brokers_is_not_believed() -> None:
         async with service(cluster) as it:
             alive = set(cluster.state.alive)
             cluster.state.alive.clear()
-            told: list[Topology] = []
-            it.request_refresh(frozenset({"t"}), told.append)
+            reported: list[Topology] = []
+            it.request_refresh(frozenset({"t"}), reported.append)
             await trio.sleep(0.3)
-            assert (len(it.topology.brokers), told) == (len(alive), [])
+            assert (len(it.topology.brokers), reported) == (len(alive), [])
             cluster.state.alive.update(alive)
             with trio.fail_after(3):
-                while not told:
+                while not reported:
                     await trio.sleep(0.01)
 
 

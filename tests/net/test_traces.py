@@ -166,15 +166,15 @@ async def test_who_is_told_after_us_learns_what_the_trace_is_called(monkeypatch:
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "traceidratio")
     monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.5")
     it, now_s, asker = tracing(), trio.current_time(), who()
-    told = []
+    reported = []
     for turn in range(50):
         it.traces.observe(asker, exchange(now_s + turn, now_s + turn + 0.1))
-        told.append(asker.trace_id)
+        reported.append(asker.trace_id)
 
     spans = await it.spans()
 
-    assert [each for each in told if each is not None] == [f"{span.context.trace_id:032x}" for span in spans]
-    assert None in told
+    assert [each for each in reported if each is not None] == [f"{span.context.trace_id:032x}" for span in spans]
+    assert None in reported
 
 
 async def test_what_a_client_was_read_that_left_is_exported() -> None:

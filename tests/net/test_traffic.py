@@ -60,8 +60,8 @@ async def test_sidefetch_and_the_brokers_agree_on_where_the_records_came_from(
                 with trio.fail_after(5):
                     while missing:
                         response = await client.call("fetch", 11, ask(dict.fromkeys(missing, offset)))
-                        told = [each for topic in response.responses for each in topic.partitions]
-                        missing -= {each.partition_index for each in told if each.records}
+                        reported = [each for topic in response.responses for each in topic.partitions]
+                        missing -= {each.partition_index for each in reported if each.records}
             counted = it.proxy.traffic
 
     by_rack = cluster.record_bytes

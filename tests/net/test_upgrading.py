@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 import trio
 
-from proxy.convert.versions import produce as lift
+from proxy.convert.versions import produce as upgrade
 from proxy.demo.batches import decode_records, split_batches
 from proxy.demo.client import KafkaConnection
 from proxy.wire.frames import with_size
@@ -42,7 +42,7 @@ def stored(it: Proxied) -> list[bytes | None]:
 
 
 @pytest.fixture
-def lifted_in(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def upgraded_in(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Record where conversions run; a message set is its values separated by bars, each to be a batch."""
     threads: list[str] = []
 
@@ -55,7 +55,7 @@ def lifted_in(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             threads.append("in a thread")
         return tuple(value_batch(value) for value in bytes(message_set).split(b"|"))
 
-    monkeypatch.setattr(lift, "to_batches", to_batches)
+    monkeypatch.setattr(upgrade, "to_batches", to_batches)
     return threads
 
 
@@ -65,36 +65,36 @@ async def test_a_client_that_asks_for_no_versions_is_served() -> None:
         body = encoded(offset.OffsetRequest_v0, -1, [("t", [(0, -1, 2)])])
         await send(client, LIST_OFFSETS, 0, 1, body)
 
-        told = offset.OffsetResponse_v0.decode(await answer(client, 1))
+        response = offset.OffsetResponse_v0.decode(await answer(client, 1))
 
-    assert told.topics == [("t", [(0, 0, [5, 0])])]
+    assert response.topics == [("t", [(0, 0, [5, 0])])]
 
 
-async def test_what_is_produced_keeps_its_order_whatever_its_size(lifted_in: list[str]) -> None:
+async def test_what_is_produced_keeps_its_order_whatever_its_size(upgraded_in: list[str]) -> None:
     values = [b"a|b|c", b"L" * LARGE, b"d", b"e|f"]
     async with proxied() as it, it.client(1) as client:
         for number, each in enumerate(values):
             await send(client, PRODUCE, 1, number, producing(each))
-        told = [produce.ProduceResponse_v1.decode(await answer(client, number)) for number in range(4)]
+        response = [produce.ProduceResponse_v1.decode(await answer(client, number)) for number in range(4)]
         written = stored(it)
 
-    assert [each.topics[0][1][0] for each in told] == [(0, 0, base) for base in (0, 3, 4, 5)]
+    assert [each.topics[0][1][0] for each in response] == [(0, 0, base) for base in (0, 3, 4, 5)]
     assert written == [b"a", b"b", b"c", b"L" * LARGE, b"d", b"e", b"f"]
-    assert lifted_in == ["here", "in a thread", "here", "here"]
+    assert upgraded_in == ["here", "in a thread", "here", "here"]
 
 
 async def test_produce_behind_a_list_offsets_of_two_requests_keeps_its_order(
-    lifted_in: list[str], monkeypatch: pytest.MonkeyPatch
+    upgraded_in: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While A is converted, the answer to the first question comes; C must not overtake any part of A."""
-    to_batches: Callable[..., Sequence[bytes]] = vars(lift)["to_batches"]
+    to_batches: Callable[..., Sequence[bytes]] = vars(upgrade)["to_batches"]
 
     def slowly(message_set: memoryview, *, max_batch_bytes: int) -> Sequence[bytes]:
         if len(message_set) > LARGE:
             time.sleep(0.2)
         return to_batches(message_set, max_batch_bytes=max_batch_bytes)
 
-    monkeypatch.setattr(lift, "to_batches", slowly)
+    monkeypatch.setattr(upgrade, "to_batches", slowly)
     a = [b"A" * LARGE, b"B" * LARGE, b"C" * LARGE]
     async with proxied() as it, it.client(1) as client:
         await send(client, PRODUCE, 1, 0, producing(b"first"))
@@ -106,25 +106,25 @@ async def test_produce_behind_a_list_offsets_of_two_requests_keeps_its_order(
 
     assert written == [b"first", *a, b"last"]
     assert offset.OffsetResponse_v0.decode(answers[1]).topics == [("t", [(0, 0, [1, 0])])]
-    told = [produce.ProduceResponse_v1.decode(answers[number]).topics[0][1][0] for number in (2, 3)]
-    assert told == [(0, 0, 1), (0, 0, 4)]
-    assert "in a thread" in lifted_in
+    response = [produce.ProduceResponse_v1.decode(answers[number]).topics[0][1][0] for number in (2, 3)]
+    assert response == [(0, 0, 1), (0, 0, 4)]
+    assert "in a thread" in upgraded_in
 
 
-async def test_what_is_produced_without_acknowledgement_keeps_its_order_too(lifted_in: list[str]) -> None:
+async def test_what_is_produced_without_acknowledgement_keeps_its_order_too(upgraded_in: list[str]) -> None:
     async with proxied() as it, it.client(1) as client:
         for number, each in enumerate([b"a|b", b"L" * LARGE, b"c"]):
             await send(client, PRODUCE, 1, number, producing(each, acks=0))
         await send(client, PRODUCE, 1, 9, producing(b"d"))
-        told = produce.ProduceResponse_v1.decode(await answer(client, 9))
+        response = produce.ProduceResponse_v1.decode(await answer(client, 9))
         written = stored(it)
 
-    assert told.topics[0][1][0] == (0, 0, 4)
+    assert response.topics[0][1][0] == (0, 0, 4)
     assert written == [b"a", b"b", b"L" * LARGE, b"c", b"d"]
-    assert "in a thread" in lifted_in
+    assert "in a thread" in upgraded_in
 
 
-async def test_what_is_not_to_be_acknowledged_arrives_though_its_client_has_gone(lifted_in: list[str]) -> None:
+async def test_what_is_not_to_be_acknowledged_arrives_though_its_client_has_gone(upgraded_in: list[str]) -> None:
     values = [b"a|b", b"L" * LARGE]
     async with proxied() as it:
         async with it.client(1) as client:
@@ -134,7 +134,7 @@ async def test_what_is_not_to_be_acknowledged_arrives_though_its_client_has_gone
             while len(stored(it)) < 3:
                 await trio.sleep(0.01)
 
-    assert lifted_in == ["here", "in a thread"]
+    assert upgraded_in == ["here", "in a thread"]
 
 
 @pytest.mark.usefixtures("lifted_in")

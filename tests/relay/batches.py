@@ -4,7 +4,7 @@ import struct
 from typing import Any
 
 from proxy.wire.records import batch_of
-from tests.relay.playbook import Part, told
+from tests.relay.playbook import Part, client_responses
 
 __all__ = ["BATCH", "SMALL", "batches", "given", "part"]
 
@@ -33,7 +33,7 @@ def part(first: int, number: int, end: int = 1000, **more: Any) -> Part:
 
 def given(commands: Any, *, version: int = 11) -> dict[int, tuple[int, int]]:
     """Return (base offset, batches) of each partition that the one response has records of."""
-    (answer,) = told(commands, version=version)
+    (answer,) = client_responses(commands, version=version)
     parts = [part for topic in answer.responses for part in topic.partitions if part.records]
     return {
         part.partition_index: (struct.unpack_from(">q", part.records)[0], len(part.records) // BATCH)

@@ -21,7 +21,7 @@ def offered(error: int = 0) -> bytes:
 
 
 def replies(commands: list[Command]) -> list[bytes]:
-    return [told for reply in of_type(Reply, commands) if (told := joined(reply.pieces))]
+    return [reported for reply in of_type(Reply, commands) if (reported := joined(reply.pieces))]
 
 
 def from_broker(play: Play, payload: bytes) -> list[bytes]:

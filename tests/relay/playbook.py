@@ -273,16 +273,21 @@ class Play:
         return self.handle(ClientFrame(memoryview(frame)[4:], self.known, self.bypass, self.share_reads_except))
 
     def answer(
-        self, parts: Mapping[int, Part], *, link: Link = LONG_POLL, session_id: int | None = None, **told: Any
+        self,
+        parts: Mapping[int, Part],
+        *,
+        link: Link = LONG_POLL,
+        session_id: int | None = None,
+        **fields: Any,
     ) -> list[Command]:
         """Send the broker's response to the fetcher's last request; within its session, unless another is given.
 
-        Args: told: as for ``answer_frame``.
+        Args: fields: as for ``answer_frame``.
         """
         if session_id is None:
             asked = self._last[link]
             session_id = asked.session_id if asked.epoch > 0 else 0
-        return self.handle(LinkFrame(link, self.answer_frame(parts, link, session_id, **told)))
+        return self.handle(LinkFrame(link, self.answer_frame(parts, link, session_id, **fields)))
 
     def answer_frame(
         self,
@@ -416,7 +421,7 @@ def _aborted_type(kind: Any) -> Any:
     return get_args(array)[0]
 
 
-def told(commands: Iterable[Command], *, version: int = 11) -> list[Any]:
+def client_responses(commands: Iterable[Command], *, version: int = 11) -> list[Any]:
     """The fetch answers among *commands*, as kio reads them."""
     kind: Any = load_response_schema(i16(1), i16(version))
     answers = []

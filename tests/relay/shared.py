@@ -23,7 +23,7 @@ from proxy.relay.commands import (
 )
 from proxy.wire.addresses import AddressMap
 from tests.relay.driver import MemoryNeeded, RelayDriver
-from tests.relay.playbook import LONG_POLL, Asked, Part, Play, told
+from tests.relay.playbook import LONG_POLL, Asked, Part, Play, client_responses
 
 __all__ = ["SharedPlay", "SharedRelays"]
 
@@ -114,10 +114,12 @@ class SharedPlay(Play):
                 left.append(command)
         return left
 
-    def answer(self, parts: Mapping[int, Part], *, link: Link = LONG_POLL, **told: Any) -> list[Command]:
+    def answer(
+        self, parts: Mapping[int, Part], *, link: Link = LONG_POLL, **client_responses: Any
+    ) -> list[Command]:
         """Send the broker's response to the last request on *link* of the cache of the client that fetched last."""
         self._last[link], self._correlation_ids[link] = self._in_flight[self.relay.cache, link]
-        return super().answer(parts, link=link, **told)
+        return super().answer(parts, link=link, **client_responses)
 
     def _read_fetch(self, link: Link, frame: bytes) -> Asked:
         asked = super()._read_fetch(link, frame)
@@ -132,7 +134,7 @@ class SharedPlay(Play):
     def answers(self, name: str, *, version: int = 11) -> list[Any]:
         """Return the responses to client *name* since the last call, decoded."""
         replies, self.relay.replies[name] = self.relay.replies[name], []
-        return told(replies, version=version)
+        return client_responses(replies, version=version)
 
     def records(self, name: str) -> list[dict[int, bytes]]:
         """Return the records by partition of each response to client *name* since the last call."""

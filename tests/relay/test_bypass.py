@@ -21,7 +21,17 @@ from proxy.relay.commands import (
 )
 from proxy.wire import messages
 from tests.pieces import joined
-from tests.relay.playbook import LONG_POLL, TOPIC_ID, Part, Play, brokers_answer, learnt, of_type, parts_of, told
+from tests.relay.playbook import (
+    LONG_POLL,
+    TOPIC_ID,
+    Part,
+    Play,
+    brokers_answer,
+    client_responses,
+    learnt,
+    of_type,
+    parts_of,
+)
 from tests.wire.entities import item_type, made
 
 IDLE = Part()
@@ -86,7 +96,7 @@ def test_brokers_addresses_are_replaced_in_the_answer(version: int) -> None:
 
     commands = play.handle(brokers_answer(5, version=version, node_endpoints=(end,))[1])
 
-    (answer,) = told(commands, version=version)
+    (answer,) = client_responses(commands, version=version)
     assert [(each.host, each.port) for each in answer.node_endpoints] == [("127.0.0.1", 9095)]
 
 
@@ -145,13 +155,13 @@ def test_when_it_matches_no_more_its_client_starts_over_and_is_read_for(bypass: 
     play.handle(brokers_answer(100)[1])
 
     play.bypass = FetchRules.parse(bypass)
-    (lost,) = told(goes_on(play, 1))
+    (lost,) = client_responses(goes_on(play, 1))
     closing = play._read_fetch(PASS, play.passed.pop())
     assert (closing.session_id, closing.epoch, dict(closing.offsets)) == (7, -1, {})
     assert of_type(Reply, play.handle(brokers_answer(101)[1])) == []
     play.fetch({0: 0}, session_id=i32(0), session_epoch=i32(0))
     play.open(LONG_POLL)
-    (answer,) = told(play.answer({0: IDLE}))
+    (answer,) = client_responses(play.answer({0: IDLE}))
 
     assert lost.error_code == 70
     assert answer.session_id == 0
@@ -166,7 +176,7 @@ def test_what_follows_a_session_that_was_left_is_not_taken_for_a_part_of_it() ->
     goes_on(play, 1)
 
     play.bypass = BY_TOPIC
-    (lost,) = told(goes_on(play, 2))
+    (lost,) = client_responses(goes_on(play, 2))
 
     assert lost.error_code == 70
 
@@ -247,7 +257,7 @@ def test_who_has_left_comes_back_to_a_reader_that_knows_nothing_of_before() -> N
 
     assert of_type(OpenLink, play.fetch({0: 5})) == [OpenLink(LONG_POLL, "the-client")]
     play.open(LONG_POLL)
-    (answer,) = told(play.answer({0: Part(high_watermark=8)}))
+    (answer,) = client_responses(play.answer({0: Part(high_watermark=8)}))
 
     assert [(asked.session_id, asked.epoch, dict(asked.offsets)) for asked in play.asked] == [(0, -1, {0: 5})]
     assert parts_of(answer) == {0: (0, 8)}

@@ -13,7 +13,7 @@ from proxy.relay.commands import PASS, CloseLink, Draining, LinkFrame, OpenLink,
 from proxy.wire import messages
 from proxy.wire.headers import RequestHeader, write_request_header
 from tests.pieces import joined
-from tests.relay.playbook import LONG_POLL, Part, Play, learnt, of_type, parts_of, told, topology
+from tests.relay.playbook import LONG_POLL, Part, Play, client_responses, learnt, of_type, parts_of, topology
 from tests.wire.entities import made
 
 IDLE = Part()
@@ -78,8 +78,8 @@ def test_a_refused_session_is_made_anew_unseen_by_the_client(error: int) -> None
     play.established(0)
 
     play.fetch({0: 0})
-    assert told(play.answer({}, error=error)) == []
-    (answer,) = told(play.answer({0: IDLE}, session_id=8))
+    assert client_responses(play.answer({}, error=error)) == []
+    (answer,) = client_responses(play.answer({0: IDLE}, session_id=8))
 
     assert parts_of(answer) == {0: (0, 100)}
     assert dict(play.asked[-1].offsets) == {0: 0}
@@ -163,7 +163,7 @@ def test_every_partition_is_answered_in_the_clients_order_with_its_last_offsets(
     play.answer({2: Part(0, 12), 0: Part(0, 10), 1: Part(0, 11)}, session_id=7)
     play.fetch({2: 0, 0: 0, 1: 0}, version=version)
 
-    (answer,) = told(play.answer({0: Part(0, 15)}), version=version)
+    (answer,) = client_responses(play.answer({0: Part(0, 15)}), version=version)
 
     assert list(parts_of(answer).items()) == [(2, (0, 12)), (0, (0, 15)), (1, (0, 11))]
 
@@ -189,9 +189,9 @@ def test_an_error_is_told_once_and_not_from_memory() -> None:
     play.established(0, 1)
 
     play.fetch({0: 0, 1: 0})
-    (first,) = told(play.answer({1: Part(1, 100)}))
+    (first,) = client_responses(play.answer({1: Part(1, 100)}))
     play.fetch({0: 0, 1: 0})
-    (second,) = told(play.answer({}))
+    (second,) = client_responses(play.answer({}))
 
     assert parts_of(first) == {0: (0, 100), 1: (1, 100)}
     assert parts_of(second) == {0: (0, 100), 1: (0, 100)}
@@ -215,7 +215,7 @@ def test_a_code_that_the_clients_version_does_not_know_becomes_an_older_one() ->
     play.established(0, version=5)
 
     play.fetch({0: 0}, version=5)
-    (answer,) = told(play.answer({0: Part(56, 100)}), version=5)
+    (answer,) = client_responses(play.answer({0: Part(56, 100)}), version=5)
 
     assert parts_of(answer)[0][0] == 6
 
@@ -227,7 +227,7 @@ def test_a_partition_led_by_another_broker_is_not_asked_for() -> None:
     commands += play.open(LONG_POLL)
     assert learnt(commands) == [frozenset({"t"})]
     play.tell(topology(leaders={1: 2}))
-    (answer,) = told(play.answer({0: IDLE}))
+    (answer,) = client_responses(play.answer({0: IDLE}))
 
     assert dict(play.asked[-1].offsets) == {0: 0}
     assert parts_of(answer) == {0: (0, 100), 1: (6, -1)}
@@ -245,10 +245,10 @@ def test_a_client_that_asks_for_a_session_is_granted_none() -> None:
     play = Play()
     play.fetch({0: 0}, session_id=i32(0), session_epoch=i32(0))
     play.open(LONG_POLL)
-    (answer,) = told(play.answer({0: IDLE}))
+    (answer,) = client_responses(play.answer({0: IDLE}))
 
     assert answer.session_id == 0
-    (lost,) = told(play.fetch({}, session_id=i32(7), session_epoch=i32(1)))
+    (lost,) = client_responses(play.fetch({}, session_id=i32(7), session_epoch=i32(1)))
     assert lost.error_code == 70
 
 
@@ -283,10 +283,10 @@ def test_a_client_that_knows_no_throttling_is_held_as_long() -> None:
     play.established(0, version=7)
 
     play.fetch({0: 0}, version=7)
-    assert told(play.answer({0: Part(records=b"x")}, throttle_ms=300), version=7) == []
+    assert client_responses(play.answer({0: Part(records=b"x")}, throttle_ms=300), version=7) == []
     assert play.relay.deadline_s == pytest.approx(play.now_s + 0.3)
     play.now_s += 0.31
-    (answer,) = told(play.handle(Tick()), version=7)
+    (answer,) = client_responses(play.handle(Tick()), version=7)
 
     assert parts_of(answer) == {0: (0, 100)}
 
@@ -296,12 +296,12 @@ def test_what_was_held_back_is_asked_again_for_a_client_that_knows_no_throttling
     play.established(0, version=7)
 
     play.fetch({0: 0}, version=7)
-    assert told(play.answer({}, throttle_ms=300), version=7) == []
+    assert client_responses(play.answer({}, throttle_ms=300), version=7) == []
     play.now_s += 0.31
     play.handle(Tick())
 
     assert [asked.epoch for asked in play.asked] == [1, 2]
-    (answer,) = told(play.answer({}), version=7)
+    (answer,) = client_responses(play.answer({}), version=7)
     assert parts_of(answer) == {0: (0, 100)}
     assert answer.throttle_time.total_seconds() == 0.3
 
@@ -311,7 +311,7 @@ def test_a_client_that_knows_throttling_is_told() -> None:
     play.established(0, version=8)
 
     play.fetch({0: 0}, version=8)
-    (answer,) = told(play.answer({}, throttle_ms=300), version=8)
+    (answer,) = client_responses(play.answer({}, throttle_ms=300), version=8)
 
     assert answer.throttle_time.total_seconds() == 0.3
 
@@ -321,7 +321,7 @@ def test_what_is_parked_is_answered_at_once_when_draining() -> None:
     play.established(0, 1)
 
     play.fetch({0: 0, 1: 0})
-    (answer,) = told(play.handle(Draining()))
+    (answer,) = client_responses(play.handle(Draining()))
 
     assert parts_of(answer) == {0: (0, 100), 1: (0, 100)}
 

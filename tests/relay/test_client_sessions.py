@@ -12,7 +12,7 @@ from proxy.relay.commands import PASS, Command, Delivered, EmitRecord, OpenLink,
 from proxy.wire import messages
 from tests.old_clients import batch
 from tests.pieces import joined
-from tests.relay.playbook import LONG_POLL, Part, Play, brokers_answer, of_type, parts_of, told
+from tests.relay.playbook import LONG_POLL, Part, Play, brokers_answer, client_responses, of_type, parts_of
 from tests.wire.entities import item_type, made
 
 IDLE = Part()
@@ -30,14 +30,14 @@ def session(play: Play, version: int = 11) -> int:
     fetch(play, 0, 0, (0, 100), (1, 100), version=version)
     play.open(LONG_POLL)
     play.wait(0.5)
-    (answer,) = told(play.answer(BOTH), version=version)
+    (answer,) = client_responses(play.answer(BOTH), version=version)
     assert answer.error_code == 0
     assert list(parts_of(answer)) == [0, 1]
     return int(answer.session_id)
 
 
 def shown(commands: list[Command], version: int = 11) -> tuple[int, int, dict[int, tuple[int, int]]]:
-    (answer,) = told(commands, version=version)
+    (answer,) = client_responses(commands, version=version)
     return int(answer.error_code), answer.session_id, parts_of(answer)
 
 
@@ -126,7 +126,7 @@ def test_a_throttled_client_keeps_its_session() -> None:
     session_id = session(play)
     fetch(play, session_id, 1)
 
-    (answer,) = told(play.answer({}, throttle_ms=300, session_id=0))
+    (answer,) = client_responses(play.answer({}, throttle_ms=300, session_id=0))
 
     assert (answer.throttle_time.total_seconds(), answer.session_id, parts_of(answer)) == (0.3, session_id, {})
     fetch(play, session_id, 2)

@@ -12,7 +12,17 @@ from proxy.errors import ErrorCode
 from proxy.events import TruncationRecord
 from proxy.relay.commands import CloseLink, Command, EmitRecord, OpenLink, Reply
 from tests.old_clients import batch, fetch_frame
-from tests.relay.playbook import LONG_POLL, Part, Play, fetcher_id, learnt, of_type, parts_of, told, topology
+from tests.relay.playbook import (
+    LONG_POLL,
+    Part,
+    Play,
+    client_responses,
+    fetcher_id,
+    learnt,
+    of_type,
+    parts_of,
+    topology,
+)
 
 FOLLOWER = fetcher_id(2)
 RACKLESS = fetcher_id(1, rackless=True)
@@ -40,8 +50,8 @@ def offsets_of(play: Play) -> list[tuple[object, Mapping[int, int]]]:
     return [(each.link, dict(each.offsets)) for each in play.asked]
 
 
-def records_told(commands: list[Command], *, version: int = 11) -> dict[int, bytes]:
-    (answer,) = told(commands, version=version)
+def records_in(commands: list[Command], *, version: int = 11) -> dict[int, bytes]:
+    (answer,) = client_responses(commands, version=version)
     return {part.partition_index: part.records for topic in answer.responses for part in topic.partitions}
 
 
@@ -59,7 +69,7 @@ def test_a_redirect_is_followed_within_the_wait_and_not_shown() -> None:
     play.open(LONG_POLL)
 
     commands = play.answer({0: REDIRECT, 1: Part(high_watermark=0)})
-    assert told(commands) == []
+    assert client_responses(commands) == []
     assert of_type(OpenLink, commands) == [OpenLink(FOLLOWER, "the-client")]
     play.open(FOLLOWER)
     commands = play.answer({0: Part(records=RECORDS)}, link=FOLLOWER)
@@ -67,7 +77,7 @@ def test_a_redirect_is_followed_within_the_wait_and_not_shown() -> None:
 
     assert offsets_of(play)[0] == (LONG_POLL, {0: 0, 1: 0})
     assert (FOLLOWER, {0: 0}) in offsets_of(play)
-    assert records_told(commands) == {0: RECORDS, 1: b""}
+    assert records_in(commands) == {0: RECORDS, 1: b""}
 
 
 def test_of_a_client_with_a_rack_of_its_own_the_redirect_is_passed_on() -> None:
@@ -75,7 +85,7 @@ def test_of_a_client_with_a_rack_of_its_own_the_redirect_is_passed_on() -> None:
     play.fetch({0: 0}, rack_id="c")
     play.open(LONG_POLL)
 
-    (answer,) = told(play.answer({0: Part(preferred=3)}))
+    (answer,) = client_responses(play.answer({0: Part(preferred=3)}))
 
     assert [each.rack for each in play.asked] == ["c"]
     assert [part.preferred_read_replica for topic in answer.responses for part in topic.partitions] == [3]
@@ -116,11 +126,11 @@ def test_a_followers_error_is_not_told_but_the_leader_asked_without_a_rack(error
     play = following(0)
 
     commands = play.answer({0: Part(error=error, high_watermark=-1)}, link=FOLLOWER)
-    assert told(commands) == []
+    assert client_responses(commands) == []
     play.open(RACKLESS)
     assert (play.asked[-1].link, play.asked[-1].rack, dict(play.asked[-1].offsets)) == (RACKLESS, "", {0: 0})
 
-    assert records_told(play.answer({0: Part(records=RECORDS)}, link=RACKLESS)) == {0: RECORDS}
+    assert records_in(play.answer({0: Part(records=RECORDS)}, link=RACKLESS)) == {0: RECORDS}
 
 
 def test_out_of_range_is_told_when_the_leader_says_so() -> None:
@@ -128,7 +138,9 @@ def test_out_of_range_is_told_when_the_leader_says_so() -> None:
     play.answer({0: Part(error=ErrorCode.offset_out_of_range, high_watermark=-1)}, link=FOLLOWER)
     play.open(RACKLESS)
 
-    (answer,) = told(play.answer({0: Part(error=ErrorCode.offset_out_of_range, high_watermark=-1)}, link=RACKLESS))
+    (answer,) = client_responses(
+        play.answer({0: Part(error=ErrorCode.offset_out_of_range, high_watermark=-1)}, link=RACKLESS)
+    )
 
     assert parts_of(answer)[0][0] == ErrorCode.offset_out_of_range
 
@@ -158,12 +170,12 @@ def test_a_lost_follower_is_read_from_the_leader_within_the_same_wait() -> None:
 
     commands = play.lose(FOLLOWER)
 
-    assert told(commands) == []
+    assert client_responses(commands) == []
     assert play.asked[-1].link == LONG_POLL
     play.answer({0: REDIRECT})
     play.open(RACKLESS)
     assert play.asked[-1].link == RACKLESS
-    assert records_told(play.answer({0: Part(records=RECORDS)}, link=RACKLESS)) == {0: RECORDS}
+    assert records_in(play.answer({0: Part(records=RECORDS)}, link=RACKLESS)) == {0: RECORDS}
 
 
 def test_a_follower_that_cannot_be_reached_is_done_without() -> None:
@@ -174,7 +186,7 @@ def test_a_follower_that_cannot_be_reached_is_done_without() -> None:
 
     commands = play.lose(FOLLOWER)
 
-    assert told(commands) == []
+    assert client_responses(commands) == []
     assert play.asked[-1].link == LONG_POLL
 
 
@@ -194,7 +206,7 @@ def test_a_follower_that_is_too_old_for_consumers_is_done_without() -> None:
     commands = play.open(FOLLOWER)
 
     assert [each.link for each in of_type(CloseLink, commands)] == [FOLLOWER]
-    assert told(commands) == []
+    assert client_responses(commands) == []
 
 
 def test_a_replica_that_metadata_does_not_list_is_not_used_and_metadata_is_refreshed() -> None:
@@ -274,7 +286,7 @@ def test_a_followers_high_watermark_does_not_bring_that_of_the_leader_down() -> 
     play.answer({0: Part(high_watermark=100, preferred=2)})
     play.open(FOLLOWER)
 
-    (answer,) = told(play.answer({0: Part(high_watermark=90, records=RECORDS)}, link=FOLLOWER))
+    (answer,) = client_responses(play.answer({0: Part(high_watermark=90, records=RECORDS)}, link=FOLLOWER))
 
     assert parts_of(answer) == {0: (0, 100)}
 
@@ -285,14 +297,14 @@ def test_last_stable_offset_stays_while_the_client_fetches_in_a_version_that_has
     play.open(LONG_POLL)
     play.answer({0: Part(high_watermark=100, preferred=2)})
     play.open(FOLLOWER)
-    assert told(play.answer({0: Part(high_watermark=90, records=RECORDS)}, link=FOLLOWER))
+    assert client_responses(play.answer({0: Part(high_watermark=90, records=RECORDS)}, link=FOLLOWER))
     play.request(fetch_frame(3, {0: 0}))
     play.open(FOLLOWER)
     assert of_type(Reply, play.answer({0: Part(high_watermark=90, records=RECORDS)}, link=FOLLOWER))
 
     play.fetch({0: 0})
     play.open(FOLLOWER)
-    (answer,) = told(play.answer({0: Part(high_watermark=90, records=RECORDS)}, link=FOLLOWER))
+    (answer,) = client_responses(play.answer({0: Part(high_watermark=90, records=RECORDS)}, link=FOLLOWER))
 
     (part,) = answer.responses[0].partitions
     assert (part.high_watermark, part.last_stable_offset) == (100, 100)
@@ -308,7 +320,7 @@ def test_follower_response_from_before_an_election_changes_no_offset() -> None:
 
     play.answer({0: Part(high_watermark=120)}, link=FOLLOWER)
 
-    (answer,) = told(play.wait(0.5))
+    (answer,) = client_responses(play.wait(0.5))
     assert parts_of(answer) == {0: (0, 50)}
 
 
@@ -317,7 +329,7 @@ def test_a_leader_that_is_lost_is_told_as_error_6() -> None:
     play.fetch({0: 0, 1: 0})
     commands = play.lose(LONG_POLL) + play.wait(1)
 
-    (answer,) = told(commands)
+    (answer,) = client_responses(commands)
     assert {error for error, _ in parts_of(answer).values()} == {ErrorCode.not_leader_or_follower}
 
 
@@ -330,7 +342,9 @@ def test_a_new_leader_that_a_follower_has_told_us_of_is_told_as_error_6() -> Non
     commands += play.answer({0: Part(error=ErrorCode.fenced_leader_epoch, high_watermark=-1)}, link=RACKLESS)
     commands += play.fetch({0: 0}) + play.tell(play.known)
 
-    assert [parts_of(answer)[0][0] for answer in told(commands)] == [ErrorCode.not_leader_or_follower] * 2
+    assert [parts_of(answer)[0][0] for answer in client_responses(commands)] == [
+        ErrorCode.not_leader_or_follower
+    ] * 2
 
 
 def test_request_of_an_earlier_fetch_at_a_follower_does_not_hold_up_a_shorter_fetch() -> None:
@@ -340,11 +354,11 @@ def test_request_of_an_earlier_fetch_at_a_follower_does_not_hold_up_a_shorter_fe
     play.answer({0: REDIRECT, 1: Part(high_watermark=0)})
     play.open(FOLLOWER)
     play.lose(LONG_POLL)
-    assert told(play.lose(LONG_POLL) + play.wait(1))
+    assert client_responses(play.lose(LONG_POLL) + play.wait(1))
 
     commands = play.fetch({0: 0}, max_wait_ms=500) + play.wait(0.5)
 
-    assert [parts_of(answer) for answer in told(commands)] == [{0: (0, 100)}]
+    assert [parts_of(answer) for answer in client_responses(commands)] == [{0: (0, 100)}]
 
 
 def test_evicted_session_after_metadata_refreshes_is_no_error_for_the_client() -> None:
@@ -357,8 +371,8 @@ def test_evicted_session_after_metadata_refreshes_is_no_error_for_the_client() -
         play.tell(topology(epoch=epoch))
 
     commands = play.answer({}, error=ErrorCode.fetch_session_id_not_found)
-    assert told(commands) == []
-    assert records_told(play.answer({0: Part(records=RECORDS)})) == {0: RECORDS}
+    assert client_responses(commands) == []
+    assert records_in(play.answer({0: Part(records=RECORDS)})) == {0: RECORDS}
 
 
 @pytest.mark.parametrize("is_known_before", [True, False])
@@ -378,7 +392,7 @@ def test_leader_is_asked_again_if_it_refuses_a_leader_epoch_that_the_client_did_
     commands += play.answer({0: Part(records=RECORDS)})
 
     assert [asked.leader_epochs for asked in play.asked[:2]] == [{0: 5}, {0: 7}]
-    assert records_told(commands) == {0: RECORDS}
+    assert records_in(commands) == {0: RECORDS}
 
 
 def test_error_of_the_leader_does_not_wait_for_offsets_of_a_follower() -> None:
@@ -388,7 +402,7 @@ def test_error_of_the_leader_does_not_wait_for_offsets_of_a_follower() -> None:
     play.open(FOLLOWER)
     play.answer({0: Part(error=ErrorCode.replica_not_available, high_watermark=-1)}, link=FOLLOWER)
     play.open(RACKLESS)
-    assert told(play.answer({0: Part(records=RECORDS)}, link=RACKLESS))
+    assert client_responses(play.answer({0: Part(records=RECORDS)}, link=RACKLESS))
     play.fetch({0: 5, 1: 5}, max_wait_ms=8_000, min_bytes=1_000)
 
     assert [asked.max_wait_ms for asked in play.asked_on(FOLLOWER)[1:]] == [0]
@@ -396,7 +410,7 @@ def test_error_of_the_leader_does_not_wait_for_offsets_of_a_follower() -> None:
     commands = play.answer({0: Part(error=ErrorCode.offset_out_of_range, high_watermark=-1)}, link=RACKLESS)
     commands += play.wait(0.1)
 
-    (answer,) = told(commands)
+    (answer,) = client_responses(commands)
     assert [error for error, _ in parts_of(answer).values()] == [ErrorCode.offset_out_of_range, ErrorCode.none]
 
 
@@ -416,7 +430,7 @@ def test_high_watermark_does_not_fall_when_responses_of_a_leader_overtake_each_o
     play.answer({0: Part(error=ErrorCode.replica_not_available, high_watermark=-1)}, link=FOLLOWER)
     play.open(RACKLESS)
     commands = play.answer({0: Part(high_watermark=105)}, link=RACKLESS)
-    assert told([*commands, *play.wait(1)])
+    assert client_responses([*commands, *play.wait(1)])
     play.wait(2)
     play.fetch({0: 0})
     assert play.asked[-1].link == LONG_POLL
@@ -424,7 +438,7 @@ def test_high_watermark_does_not_fall_when_responses_of_a_leader_overtake_each_o
     commands = play.answer({0: Part(high_watermark=107)}, link=RACKLESS)
     commands += play.answer({0: Part(high_watermark=106)})
 
-    (answer,) = told([*commands, *play.wait(1)])
+    (answer,) = client_responses([*commands, *play.wait(1)])
     assert parts_of(answer) == {0: (ErrorCode.none, 107)}
 
 
@@ -496,9 +510,9 @@ def test_min_bytes_hold_over_all_brokers_together() -> None:
         (LONG_POLL, FOLLOWER), len(RECORDS)
     )
 
-    assert told(play.answer({0: Part(records=RECORDS)}, link=FOLLOWER)) == []
+    assert client_responses(play.answer({0: Part(records=RECORDS)}, link=FOLLOWER)) == []
 
-    assert records_told(play.answer({1: Part(records=RECORDS)})) == {0: RECORDS, 1: RECORDS}
+    assert records_in(play.answer({1: Part(records=RECORDS)})) == {0: RECORDS, 1: RECORDS}
 
 
 def test_idle_follower_and_leader_are_asked_once_in_each_upstream_max_wait() -> None:
@@ -516,7 +530,7 @@ def test_idle_follower_and_leader_are_asked_once_in_each_upstream_max_wait() -> 
             waiting = play.asked_on(answered)
             if waiting and play.now_s % 10 < 0.5 and play.relay.is_busy(answered):
                 play.answer({}, link=answered)
-        if told(commands):
+        if client_responses(commands):
             play.fetch(offsets)
 
     assert len(play.asked_on(FOLLOWER)) <= 13
@@ -564,7 +578,7 @@ def test_an_old_client_is_told_that_what_it_has_read_is_gone() -> None:
     assert dict(play.asked[-1].looks_back) == {0: 5}
     commands = play.answer({0: Part(high_watermark=200, diverging=(5, 90))})
 
-    (answer,) = told(commands, version=4)
+    (answer,) = client_responses(commands, version=4)
     assert parts_of(answer)[0][0] == ErrorCode.offset_out_of_range
     notes = [note.record for note in of_type(EmitRecord, commands) if isinstance(note.record, TruncationRecord)]
     assert notes == [TruncationRecord(1, "t", 0, 100, 5, 5, 90)]
@@ -590,7 +604,7 @@ def test_the_last_fetched_epoch_of_a_client_is_kept_and_its_divergence_is_report
     play.fetch({0: 100}, version=12, last_fetched_epochs={0: 6})
     assert dict(play.asked[-1].looks_back) == {0: 6}
 
-    (answer,) = told(play.answer({0: Part(high_watermark=200, diverging=(5, 90))}), version=12)
+    (answer,) = client_responses(play.answer({0: Part(high_watermark=200, diverging=(5, 90))}), version=12)
     (partition,) = answer.responses[0].partitions
     assert (partition.error_code, partition.diverging_epoch.epoch) == (ErrorCode.none, 5)
 
@@ -601,7 +615,7 @@ def test_an_epoch_without_records_of_its_own_is_no_truncation() -> None:
     play.tell(topology(epoch=7))
     play.fetch({0: 100}, version=4)
 
-    assert told(play.answer({0: Part(high_watermark=200, diverging=(4, 100))}), version=4) == []
+    assert client_responses(play.answer({0: Part(high_watermark=200, diverging=(4, 100))}), version=4) == []
     assert (dict(play.asked[-1].offsets), dict(play.asked[-1].looks_back)) == ({0: 100}, {})
 
 
@@ -612,9 +626,9 @@ def test_a_broker_that_knows_no_epochs_so_old_is_asked_without() -> None:
     play.fetch({0: 100}, version=4)
 
     out_of_range = Part(error=ErrorCode.offset_out_of_range, high_watermark=-1)
-    assert told(play.answer({0: out_of_range}), version=4) == []
+    assert client_responses(play.answer({0: out_of_range}), version=4) == []
     assert dict(play.asked[-1].looks_back) == {}
-    (answer,) = told(play.answer({0: out_of_range}), version=4)
+    (answer,) = client_responses(play.answer({0: out_of_range}), version=4)
     assert parts_of(answer)[0][0] == ErrorCode.offset_out_of_range
 
 
@@ -660,7 +674,7 @@ def test_cached_records_are_fetched_again_when_there_is_another_leader() -> None
     play.open(LONG_POLL)
     play.answer({0: REDIRECT, 1: Part(preferred=3)})
     play.open(FOLLOWER)
-    assert told(play.answer({0: Part(records=RECORDS)}, link=FOLLOWER)) == []
+    assert client_responses(play.answer({0: Part(records=RECORDS)}, link=FOLLOWER)) == []
 
     play.tell(topology(epoch=6))
     assert (play.asked[-1].link, dict(play.asked[-1].offsets)) == (FOLLOWER, {0: 0})
@@ -668,4 +682,4 @@ def test_cached_records_are_fetched_again_when_there_is_another_leader() -> None
 
     commands = play.answer({1: Part(records=RECORDS)}, link=fetcher_id(3))
     commands += play.wait(0.1)
-    assert records_told(commands) == {0: b"", 1: RECORDS}
+    assert records_in(commands) == {0: b"", 1: RECORDS}

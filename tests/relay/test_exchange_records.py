@@ -25,9 +25,9 @@ def record_in(commands: list[Command]) -> ExchangeRecord:
 
 
 def waited(record: ExchangeRecord) -> Mapping[Cause, int]:
-    told = dict(record.waited_us)
-    assert sum(told.values()) == pytest.approx((record.ended_s - record.started_s) * 1e6, abs=10)
-    return told
+    reported = dict(record.waited_us)
+    assert sum(reported.values()) == pytest.approx((record.ended_s - record.started_s) * 1e6, abs=10)
+    return reported
 
 
 def test_shape_bytes_and_source_of_an_answer_with_records() -> None:
@@ -63,9 +63,9 @@ def test_waiting_for_a_connection_is_the_brokers_and_waiting_for_news_is_polling
     play.handle(LinkAnswering(LONG_POLL))
     play.now_s += 0.05
 
-    told = waited(record_in(play.answer({0: Part(records=RECORDS)})))
+    reported = waited(record_in(play.answer({0: Part(records=RECORDS)})))
 
-    assert told == {"broker": 150_000, "poll": 300_000}
+    assert reported == {"broker": 150_000, "poll": 300_000}
 
 
 def test_a_client_that_is_throttled_without_knowing_it_waits_for_that() -> None:
@@ -74,9 +74,9 @@ def test_a_client_that_is_throttled_without_knowing_it_waits_for_that() -> None:
     play.open(LONG_POLL)
     play.answer({0: Part(records=RECORDS)}, throttle_ms=2000)
 
-    told = waited(record_in(play.wait(3)))
+    reported = waited(record_in(play.wait(3)))
 
-    assert told == {"throttle": 2_000_000}
+    assert reported == {"throttle": 2_000_000}
 
 
 def test_what_a_follower_brought_is_told_as_its() -> None:

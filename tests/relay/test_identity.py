@@ -46,18 +46,18 @@ def logging_in(mechanism: str, error: ErrorCode = ErrorCode.none) -> tuple[Play,
 def said(
     play: Play, message: bytes, answer: bytes = b"", error: ErrorCode = ErrorCode.none, version: int = 2
 ) -> list[Command]:
-    told = from_client(play, AUTHENTICATE, version, {"auth_bytes": message})
+    reported = from_client(play, AUTHENTICATE, version, {"auth_bytes": message})
     fields: dict[str, Any] = {"error_code": error, "error_message": None, "auth_bytes": answer}
-    return told + answered(play, AUTHENTICATE, version, **fields)
+    return reported + answered(play, AUTHENTICATE, version, **fields)
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_plain_is_repeated_once_the_broker_has_accepted_it(version: int) -> None:
     play, _ = logging_in("PLAIN")
 
-    told = said(play, PLAIN, version=version)
+    reported = said(play, PLAIN, version=version)
 
-    assert of_type(PrincipalChanged, told) == [
+    assert of_type(PrincipalChanged, reported) == [
         PrincipalChanged("PLAIN:alice", "PLAIN", PlainLogin("alice", "secret"))
     ]
 
@@ -65,11 +65,11 @@ def test_plain_is_repeated_once_the_broker_has_accepted_it(version: int) -> None
 def test_a_token_is_repeated_and_its_holder_is_whoever_has_it() -> None:
     play, _ = logging_in("OAUTHBEARER")
 
-    (told,) = of_type(PrincipalChanged, said(play, BEARER))
+    (reported,) = of_type(PrincipalChanged, said(play, BEARER))
 
-    assert told.login == BearerLogin("abc.def.")
-    assert told.principal.startswith("OAUTHBEARER:")
-    assert "abc" not in told.principal
+    assert reported.login == BearerLogin("abc.def.")
+    assert reported.principal.startswith("OAUTHBEARER:")
+    assert "abc" not in reported.principal
 
 
 @pytest.mark.parametrize(
@@ -91,9 +91,9 @@ def test_a_raw_token_is_repeated_too() -> None:
     play = begun("PLAIN")
     play.request(with_size(PLAIN))
 
-    told = play.handle(LinkFrame(PASS, memoryview(b"")))
+    reported = play.handle(LinkFrame(PASS, memoryview(b"")))
 
-    assert of_type(PrincipalChanged, told) == [
+    assert of_type(PrincipalChanged, reported) == [
         PrincipalChanged("PLAIN:alice", "PLAIN", PlainLogin("alice", "secret"))
     ]
 
@@ -111,9 +111,9 @@ def test_a_login_that_is_renewed_is_told_under_the_first_name() -> None:
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "NEW"])
 def test_what_cannot_be_repeated_keeps_the_client_to_its_connection(mechanism: str) -> None:
-    play, told = logging_in(mechanism)
+    play, reported = logging_in(mechanism)
 
-    assert of_type(PrincipalChanged, told) == [PrincipalChanged("", mechanism, None)]
+    assert of_type(PrincipalChanged, reported) == [PrincipalChanged("", mechanism, None)]
     for each in (b"n,,n=alice,r=x", b"c=biws,r=xy,p=q"):
         assert of_type(PrincipalChanged, said(play, each, b"r=xy")) == []
     passed = len(play.passed)
@@ -140,9 +140,9 @@ def test_a_client_of_0_9_that_begins_with_its_token_is_such_a_client() -> None:
 
 
 def test_a_mechanism_that_the_broker_does_not_have_makes_nobody() -> None:
-    _, told = logging_in("SCRAM-SHA-256", ErrorCode.unsupported_sasl_mechanism)
+    _, reported = logging_in("SCRAM-SHA-256", ErrorCode.unsupported_sasl_mechanism)
 
-    assert of_type(PrincipalChanged, told) == []
+    assert of_type(PrincipalChanged, reported) == []
 
 
 def test_what_was_read_for_nobody_is_not_gone_on_with_as_somebody() -> None:
@@ -176,9 +176,9 @@ def test_where_logins_are_ours_the_clients_go_nowhere() -> None:
         (HANDSHAKE, 1, {"mechanism": "PLAIN"}),
         (AUTHENTICATE, 2, {"auth_bytes": PLAIN}),
     ):
-        told = from_client(play, key, version, request)
-        assert of_type(Send, told) == []
-        (reply,) = of_type(Reply, told)
+        reported = from_client(play, key, version, request)
+        assert of_type(Send, reported) == []
+        (reply,) = of_type(Reply, reported)
         body = sasl.read_response(header(key, version), memoryview(joined(reply.pieces))[4:])
         assert body.error_code == ErrorCode.illegal_sasl_state
 

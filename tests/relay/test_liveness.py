@@ -9,7 +9,17 @@ from proxy.events import StalledFetchRecord
 from proxy.relay.commands import PASS, EmitRecord, LinkFrame, OpenLink, Reply
 from proxy.wire import messages
 from tests.relay.batches import BATCH, SMALL, given, part
-from tests.relay.playbook import LIVE, LONG_POLL, Part, Play, fetcher_id, of_type, parts_of, told, topology
+from tests.relay.playbook import (
+    LIVE,
+    LONG_POLL,
+    Part,
+    Play,
+    client_responses,
+    fetcher_id,
+    of_type,
+    parts_of,
+    topology,
+)
 
 ALL = (0, 1, 2)
 RACKLESS = fetcher_id(1, rackless=True)
@@ -111,7 +121,7 @@ def test_cached_records_of_a_topic_are_dropped_when_the_broker_refuses_to_serve_
     asked = play.asked[-1]
     commands += play.answer({0: denied}, link=asked.link)
 
-    (answer,) = told(commands)
+    (answer,) = client_responses(commands)
     assert parts_of(answer) == dict.fromkeys(ALL, (ErrorCode.topic_authorization_failed, -1))
 
 
@@ -124,7 +134,7 @@ def test_fetch_that_does_not_wait_gets_no_records_that_were_cached_before() -> N
     commands = play.fetch(at(0), max_wait_ms=0)
     commands += play.open_wanted(commands)
 
-    assert told(commands) == []
+    assert client_responses(commands) == []
     assert [(each.max_wait_ms, each.forgotten) for each in play.asked] == [(0, [])]
 
 
@@ -150,7 +160,7 @@ def test_high_watermark_stays_when_a_partition_returns_after_it_was_left_out() -
     play.wait(0.1)
     link = play.asked[-1].link
 
-    (answer,) = told([*play.answer({2: Part(0, 120)}, link=link), *play.wait(1)])
+    (answer,) = client_responses([*play.answer({2: Part(0, 120)}, link=link), *play.wait(1)])
 
     assert parts_of(answer)[2] == (0, 150)
 
@@ -160,10 +170,10 @@ def test_stalled_fetch_gets_a_retriable_error_once_it_outlived_its_wait() -> Non
     play.fetch(at(0), max_wait_ms=500)
     play.open(LONG_POLL)
 
-    assert told(play.wait(4.9)) == []
+    assert client_responses(play.wait(4.9)) == []
     commands = play.wait(1)
 
-    (answer,) = told(commands)
+    (answer,) = client_responses(commands)
     assert parts_of(answer) == dict.fromkeys(ALL, (ErrorCode.not_leader_or_follower, -1))
     (note,) = [each.record for each in of_type(EmitRecord, commands) if isinstance(each.record, StalledFetchRecord)]
     assert (note.partitions, note.unserved) == (3, 0)
@@ -173,14 +183,14 @@ def test_stalled_fetch_gets_a_retriable_error_once_it_outlived_its_wait() -> Non
 def test_leader_is_asked_when_the_connection_to_a_follower_does_not_open(max_wait_ms: int) -> None:
     play = redirected(max_wait_ms, upstream_max_wait_s=5)
 
-    assert told(play.wait(4.9)) == []
+    assert client_responses(play.wait(4.9)) == []
     commands = play.wait(0.2)
     assert [asked.link for asked in play.asked[1:]] == [LONG_POLL]
     commands += play.answer({0: Part(preferred=2)})
     commands += play.open(RACKLESS)
     commands += play.answer({0: Part(records=b"records")}, link=RACKLESS)
 
-    (answer,) = told(commands)
+    (answer,) = client_responses(commands)
     assert parts_of(answer)[0][0] == ErrorCode.none
 
 
@@ -190,11 +200,11 @@ def test_leader_is_asked_when_a_follower_does_not_answer(max_wait_ms: int) -> No
     play.wait(0.1)
     play.open(fetcher_id(2))
 
-    if told(play.wait(4.95)):
+    if client_responses(play.wait(4.95)):
         play.fetch({0: 0}, max_wait_ms=max_wait_ms)
     commands = play.wait(0.2)
     assert [asked.link for asked in play.asked[2:]] == [LONG_POLL]
     commands += play.answer({0: Part(records=b"records")})
 
-    (answer,) = told(commands)
+    (answer,) = client_responses(commands)
     assert parts_of(answer)[0][0] == ErrorCode.none

@@ -14,7 +14,7 @@ from proxy.wire.records import Codec
 from tests import old_clients
 from tests.old_clients import Heard, batch, fetch_frame
 from tests.pieces import joined
-from tests.relay.playbook import LONG_POLL, Part, Play, of_type, parts_of, told, topology
+from tests.relay.playbook import LONG_POLL, Part, Play, client_responses, of_type, parts_of, topology
 
 OLD = range(4)
 IDLE = Part()
@@ -247,7 +247,7 @@ def test_zstd_is_written_anew_for_those_who_cannot_read_it_and_for_nobody_else(v
     play.fetch({0: 10}, version=version)
     play.open(LONG_POLL)
     commands = play.answer({0: Part(records=records)})
-    (answer,) = told(commands, version=version)
+    (answer,) = client_responses(commands, version=version)
 
     came = bytes(answer.responses[0].partitions[0].records)
     assert (came == records) == (version >= 10)
@@ -266,7 +266,7 @@ def test_zstd_may_be_refused_as_brokers_did(version: int) -> None:
     else:
         play.fetch({0: 10}, version=version)
         play.open(LONG_POLL)
-        (answer,) = told(play.answer({0: Part(records=records)}), version=version)
+        (answer,) = client_responses(play.answer({0: Part(records=records)}), version=version)
         error, _ = parts_of(answer)[0]
 
     assert error == ErrorCode.unsupported_compression_type

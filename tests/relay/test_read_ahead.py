@@ -3,7 +3,7 @@
 from proxy.relay.commands import Draining
 from tests.relay.batches import BATCH, SMALL, batches, given, part
 from tests.relay.driver import MemoryNeeded
-from tests.relay.playbook import LONG_POLL, Part, Play, told, topology
+from tests.relay.playbook import LONG_POLL, Part, Play, client_responses, topology
 
 
 def reading(partitions: int = 1) -> Play:
@@ -51,7 +51,7 @@ def test_response_that_is_under_way_is_waited_for_and_not_requested_again() -> N
     play = reading()
     asked = len(play.asked)
 
-    assert told(play.fetch({0: 40})) == []
+    assert client_responses(play.fetch({0: 40})) == []
     assert len(play.asked) == asked
 
     assert given(play.answer({0: part(40, 2)})) == {0: (40, 2)}
@@ -99,7 +99,7 @@ def test_client_that_seeks_gets_the_records_at_its_new_offset() -> None:
     play.answer({0: part(40, 2)})
 
     commands = play.fetch({0: 500})
-    assert told(commands) == []
+    assert client_responses(commands) == []
     assert dict(play.asked[-1].offsets) == {0: 500}
     assert given(play.answer({0: part(500, 2)})) == {0: (500, 2)}
 
@@ -108,7 +108,7 @@ def test_client_that_asks_for_the_same_again_gets_the_same() -> None:
     play = reading()
     play.answer({0: part(40, 2)})
 
-    assert told(play.fetch({0: 20})) == []
+    assert client_responses(play.fetch({0: 20})) == []
     assert dict(play.asked[-1].offsets) == {0: 20}
 
     assert given(play.answer({0: part(20, 2)})) == {0: (20, 2)}
@@ -119,7 +119,7 @@ def test_partition_that_is_left_out_for_a_while_is_delivered_when_it_comes_back(
     play = reading(2)
     play.fetch({1: 0})
     play.answer({0: part(40, 2)})
-    assert len(told(play.wait(0.5))) == 1
+    assert len(client_responses(play.wait(0.5))) == 1
     asked = len(play.asked)
 
     assert given([*play.fetch({0: 40, 1: 0}), *play.wait(0.05)]) == {0: (40, 2)}
@@ -132,7 +132,7 @@ def test_error_about_a_partition_that_is_left_out_is_not_delivered() -> None:
     play.fetch({1: 0})
     play.answer({0: Part(error=6)})
 
-    (answer,) = told(play.wait(0.5))
+    (answer,) = client_responses(play.wait(0.5))
 
     assert [each.partition_index for topic in answer.responses for each in topic.partitions] == [1]
 
@@ -152,7 +152,7 @@ def test_other_partitions_are_confirmed_before_records_are_delivered() -> None:
     play.answer({0: part(40, 2)})
     asked = len(play.asked)
 
-    assert told(play.fetch({0: 40, 1: 0})) == []
+    assert client_responses(play.fetch({0: 40, 1: 0})) == []
     (request,) = play.asked[asked:]
     assert (request.link, request.max_wait_ms) == (LONG_POLL, 0)
 
@@ -164,7 +164,7 @@ def test_records_that_were_read_ahead_are_dropped_if_the_leader_changes() -> Non
     play.answer({0: part(40, 2)})
 
     play.known = topology(3, epoch=6)
-    assert told(play.fetch({0: 40})) == []
+    assert client_responses(play.fetch({0: 40})) == []
 
     assert dict(play.asked[-1].offsets) == {0: 40}
     assert dict(play.asked[-1].leader_epochs) == {0: 6}
@@ -176,7 +176,7 @@ def test_records_that_were_read_ahead_are_fetched_again_if_their_memory_was_need
     play.handle(MemoryNeeded())
     assert play.relay.cache.oldest_s is None
 
-    assert told(play.fetch({0: 40})) == []
+    assert client_responses(play.fetch({0: 40})) == []
     assert play.asked[-1].forgotten == []
     assert given(play.answer({0: part(40, 2)})) == {0: (40, 2)}
 

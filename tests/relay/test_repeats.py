@@ -120,9 +120,9 @@ def test_what_a_client_is_told_does_not_depend_on_what_is_remembered(data: st.Da
             case "leaders":
                 known = topology(data.draw(st.dictionaries(_KEYS, st.sampled_from([1, 2]))))
             case "watermarks":
-                told = data.draw(st.dictionaries(_KEYS, st.integers(0, 9)))
+                reported = data.draw(st.dictionaries(_KEYS, st.integers(0, 9)))
                 for each in conversations:
-                    each.watermarks |= told
+                    each.watermarks |= reported
         asks = {key: FetchPartition(offset, 100) for key, offset in asked.items()}
         header = RequestHeader(FETCH, version, number, "client")
         frame = write_request(header, FetchOptions(500, 1), 0, -1, asks, ())

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 from kio.schema.errors import ErrorCode
 
-from proxy.convert.versions import produce as produce_lift
+from proxy.convert.versions import produce as produce_upgrade
 from proxy.demo.messages import encode_request, read_request, read_response
 from proxy.errors import BadRecords, BrokerProtocolError, BrokerUnavailable, ClientProtocolError
 from proxy.relay.commands import (
@@ -52,14 +52,14 @@ def heartbeat(correlation_id: int) -> bytes:
     return encode_request(HEARTBEAT, 3, correlation_id, "the-client", {"group_id": "g"})
 
 
-def latest(correlation_id: int, told: int) -> LinkFrame:
-    partition = {"partition_index": 0, "offset": told}
+def latest(correlation_id: int, reported: int) -> LinkFrame:
+    partition = {"partition_index": 0, "offset": reported}
     topics = [{"name": "t", "partitions": [partition]}]
     return answered(LIST_OFFSETS, 1, correlation_id, {"topics": topics})
 
 
-def code(correlation_id: int, told: int) -> LinkFrame:
-    partition = {"partition_index": 0, "error_code": told}
+def code(correlation_id: int, reported: int) -> LinkFrame:
+    partition = {"partition_index": 0, "error_code": reported}
     topics = [{"name": "t", "partitions": [partition]}]
     return answered(OFFSET_COMMIT, 2, correlation_id, {"topics": topics})
 
@@ -87,9 +87,9 @@ def _frames(play: Play) -> list[bytes]:
 
 def replies(commands: list[Command]) -> list[bytes]:
     """Return the responses to the client, without their sizes."""
-    told = [joined(reply.pieces) for reply in of_type(Reply, commands)]
-    assert all(int.from_bytes(each[:4]) == len(each) - 4 for each in told)
-    return [each[4:] for each in told]
+    reported = [joined(reply.pieces) for reply in of_type(Reply, commands)]
+    assert all(int.from_bytes(each[:4]) == len(each) - 4 for each in reported)
+    return [each[4:] for each in reported]
 
 
 def ids(commands: list[Command]) -> list[int]:
@@ -159,8 +159,8 @@ def test_the_client_is_told_of_what_is_lifted() -> None:
 
     (answer,) = replies(play.handle(serving(KAFKA_4, version=3, correlation_id=1)))
 
-    _, told = read_response(API_VERSIONS, 3, answer)
-    assert {each.api_key: each.min_version for each in told.api_keys} == dict.fromkeys(KAFKA_4, 0)
+    _, reported = read_response(API_VERSIONS, 3, answer)
+    assert {each.api_key: each.min_version for each in reported.api_keys} == dict.fromkeys(KAFKA_4, 0)
     play.request(list_offsets(2))
     assert sent(play)[1:] == [(LIST_OFFSETS, 1, 2)]
 
@@ -181,10 +181,10 @@ def test_what_the_broker_serves_passes_as_the_bytes_it_came_in() -> None:
 
     for request in requests:
         play.request(request)
-    (told,) = replies(play.handle(LinkFrame(PASS, memoryview(struct.pack(">i", 1) + b"as it is"))))
+    (reported,) = replies(play.handle(LinkFrame(PASS, memoryview(struct.pack(">i", 1) + b"as it is"))))
 
     assert play.passed == requests
-    assert told == struct.pack(">i", 1) + b"as it is"
+    assert reported == struct.pack(">i", 1) + b"as it is"
 
 
 def test_after_a_reconnect_the_broker_may_be_another_version() -> None:
@@ -274,8 +274,8 @@ def test_two_produces_of_several_requests_in_a_row_block_one_after_the_other() -
     play.request(producing(2, b"c|d"))
     play.request(heartbeat(3))
 
-    for number, offset_told in ((1, 0), (1, 1), (2, 2), (2, 3)):
-        play.handle(produced(number, offset_told))
+    for number, reported_offset in ((1, 0), (1, 1), (2, 2), (2, 3)):
+        play.handle(produced(number, reported_offset))
 
     assert sent(play) == [(PRODUCE, 3, 1)] * 2 + [(PRODUCE, 3, 2)] * 2 + [(HEARTBEAT, 3, 3)]
 
@@ -503,7 +503,7 @@ def sets(monkeypatch: pytest.MonkeyPatch) -> None:
             raise BadRecords(ErrorCode.corrupt_message, "as the test says")
         return tuple(bytes(message_set).split(b"|"))
 
-    monkeypatch.setattr(produce_lift, "to_batches", to_batches)
+    monkeypatch.setattr(produce_upgrade, "to_batches", to_batches)
 
 
 @pytest.mark.usefixtures("sets")

@@ -9,7 +9,18 @@ from proxy.relay.commands import CloseLink, Command, Draining, LinkAnswering, Op
 from tests.old_clients import batch
 from tests.relay.batches import BATCH, batches
 from tests.relay.driver import MemoryNeeded
-from tests.relay.playbook import CATCH_UP, LIVE, LONG_POLL, Part, Play, learnt, of_type, parts_of, told, topology
+from tests.relay.playbook import (
+    CATCH_UP,
+    LIVE,
+    LONG_POLL,
+    Part,
+    Play,
+    client_responses,
+    learnt,
+    of_type,
+    parts_of,
+    topology,
+)
 
 IDLE = Part()
 MANY = range(120)
@@ -39,7 +50,7 @@ def moving(play: Play) -> int:
     """Partition 5 brings records again and again; the offset that it is asked for at in the fetch at hand."""
     for at in range(3):
         play.fetch(offsets(len(MANY), p5=at))
-        assert len(told(play.answer({5: Part(0, 101 + at, batch(at, b"more"))}))) == 1
+        assert len(client_responses(play.answer({5: Part(0, 101 + at, batch(at, b"more"))}))) == 1
     play.fetch(offsets(len(MANY), p5=3))
     play.open(LIVE)
     return 3
@@ -59,7 +70,7 @@ def test_polls_are_answered_here_while_one_fetch_waits_at_the_broker() -> None:
 
     for _ in range(15):
         play.fetch(offsets(3))
-        (answer,) = told(play.wait(0.5))
+        (answer,) = client_responses(play.wait(0.5))
         assert parts_of(answer) == {0: (0, 100), 1: (0, 100), 2: (0, 100)}
 
     assert len(play.asked) == asked
@@ -74,7 +85,7 @@ def test_cached_records_of_a_topic_are_dropped_when_it_is_created_again() -> Non
     commands = play.fetch(offsets(3))
     commands += play.answer({0: IDLE, 1: Part(0, 101, batch(0, b"of the new")), 2: IDLE})
 
-    (answer,) = told(commands)
+    (answer,) = client_responses(commands)
     assert records_of(answer) == {1: batch(0, b"of the new")}
 
 
@@ -83,8 +94,8 @@ def test_what_began_to_come_before_the_client_asked_is_no_word_about_what_has_ha
     play.handle(LinkAnswering(LONG_POLL))
     play.fetch(offsets(3))
 
-    assert told(play.answer({1: Part(0, 101, batch(0, b"news"))})) == []
-    (answer,) = told(play.answer({}))
+    assert client_responses(play.answer({1: Part(0, 101, batch(0, b"news"))})) == []
+    (answer,) = client_responses(play.answer({}))
 
     assert records_of(answer) == {1: batch(0, b"news")}
     assert play.asked[-1].max_wait_ms == 0
@@ -95,11 +106,11 @@ def test_cached_records_are_dropped_when_the_leader_refuses_their_partition() ->
     play.handle(LinkAnswering(LONG_POLL))
     play.fetch(offsets(3, p1=50))
     play.open(LIVE)
-    assert told(play.answer({1: Part(0, 101, batch(50, b"from before"))}, link=LIVE)) == []
+    assert client_responses(play.answer({1: Part(0, 101, batch(50, b"from before"))}, link=LIVE)) == []
 
     commands = play.answer({1: Part(ErrorCode.not_leader_or_follower, -1)})
-    assert told(commands) == []
-    (answer,) = told(play.answer({1: Part(0, 101, batch(50, b"from now"))}, link=play.asked[-1].link))
+    assert client_responses(commands) == []
+    (answer,) = client_responses(play.answer({1: Part(0, 101, batch(50, b"from now"))}, link=play.asked[-1].link))
 
     assert records_of(answer) == {1: batch(50, b"from now")}
 
@@ -107,7 +118,7 @@ def test_cached_records_are_dropped_when_the_leader_refuses_their_partition() ->
 def test_after_a_little_has_come_a_client_of_very_many_partitions_is_read_for_a_little_later() -> None:
     play = parked(1_000)
     play.fetch(offsets(1_000))
-    assert len(told(play.answer({5: Part(0, 101, batch(0, b"news"))}))) == 1
+    assert len(client_responses(play.answer({5: Part(0, 101, batch(0, b"news"))}))) == 1
     asked = len(play.asked)
 
     play.fetch(offsets(1_000, p5=1))
@@ -144,7 +155,7 @@ def test_what_comes_ends_the_wait_at_once() -> None:
 
     play.fetch(offsets(3))
     play.wait(0.2)
-    (answer,) = told(play.answer({1: Part(0, 101, batch(0, b"news"))}))
+    (answer,) = client_responses(play.answer({1: Part(0, 101, batch(0, b"news"))}))
 
     assert records_of(answer) == {1: batch(0, b"news")}
     assert parts_of(answer) == {0: (0, 100), 1: (0, 101), 2: (0, 100)}
@@ -179,8 +190,8 @@ def test_the_first_answer_waits_no_longer_than_the_client_since_nothing_is_known
     play.open(LONG_POLL)
 
     assert play.asked[-1].max_wait_ms == 500
-    assert told(play.wait(0.5)) == []
-    assert len(told(play.answer({0: IDLE}))) == 1
+    assert client_responses(play.wait(0.5)) == []
+    assert len(client_responses(play.answer({0: IDLE}))) == 1
 
 
 def test_fetch_that_does_not_wait_gets_a_response_to_a_request_sent_after_it() -> None:
@@ -189,11 +200,11 @@ def test_fetch_that_does_not_wait_gets_a_response_to_a_request_sent_after_it() -
     for _ in range(3):
         asked = len(play.asked)
         commands = play.fetch(offsets(3), max_wait_ms=0)
-        assert told(commands) == []
+        assert client_responses(commands) == []
         play.open_wanted(commands)
         (probe,) = play.asked[asked:]
         assert (dict(probe.offsets), probe.max_wait_ms) == (offsets(3), 0)
-        assert len(told(play.answer(dict.fromkeys(range(3), IDLE), link=probe.link))) == 1
+        assert len(client_responses(play.answer(dict.fromkeys(range(3), IDLE), link=probe.link))) == 1
 
 
 def test_silence_does_not_answer_a_fetch_that_waits_less_than_10_ms() -> None:
@@ -201,20 +212,20 @@ def test_silence_does_not_answer_a_fetch_that_waits_less_than_10_ms() -> None:
     commands = play.fetch(offsets(3), max_wait_ms=9)
     commands += play.open_wanted(commands)
 
-    assert told([*commands, *play.wait(0.5)]) == []
-    assert len(told(play.answer(dict.fromkeys(range(3), IDLE), link=play.asked[-1].link))) == 1
+    assert client_responses([*commands, *play.wait(0.5)]) == []
+    assert len(client_responses(play.answer(dict.fromkeys(range(3), IDLE), link=play.asked[-1].link))) == 1
 
 
 def test_response_to_an_earlier_long_poll_does_not_answer_a_fetch_that_does_not_wait() -> None:
     play = parked()
     commands = play.fetch(offsets(3), max_wait_ms=0)
-    assert told(commands) == []
+    assert client_responses(commands) == []
     play.open_wanted(commands)
     link = play.asked[-1].link
 
-    assert told(play.answer({1: Part(0, 101, batch(0, b"news"))}, link=LONG_POLL)) == []
+    assert client_responses(play.answer({1: Part(0, 101, batch(0, b"news"))}, link=LONG_POLL)) == []
     others = {0: Part(0, 0), 2: Part(0, 0)}
-    (answer,) = told(play.answer(others | {1: Part(0, 101, batch(0, b"news"))}, link=link))
+    (answer,) = client_responses(play.answer(others | {1: Part(0, 101, batch(0, b"news"))}, link=link))
 
     assert records_of(answer) == {1: batch(0, b"news")}
 
@@ -226,32 +237,32 @@ def test_silence_is_no_word_of_a_broker_that_was_told_not_to_wait(max_wait_ms: i
     asked = play.asked[-1]
     assert asked.max_wait_ms == 0
 
-    assert told(play.wait(4)) == []
+    assert client_responses(play.wait(4)) == []
     idle = dict.fromkeys(range(3), IDLE) if asked.epoch < 1 else {}
-    assert len(told(play.answer(idle, link=asked.link))) == 1
+    assert len(client_responses(play.answer(idle, link=asked.link))) == 1
 
 
 def test_nothing_new_is_not_said_of_what_was_asked_for_only_just_now() -> None:
     play = parked()
     play.fetch(offsets(3, p2=50))
     play.open(LIVE)
-    assert told(play.answer({1: Part(0, 101, batch(0, b"news"))})) == []
+    assert client_responses(play.answer({1: Part(0, 101, batch(0, b"news"))})) == []
 
-    assert told(play.wait(0.045)) == []
-    assert len(told(play.wait(0.01))) == 1
+    assert client_responses(play.wait(0.045)) == []
+    assert len(client_responses(play.wait(0.01))) == 1
 
 
 def test_the_silence_of_a_broker_that_holds_the_client_back_is_no_word_of_its() -> None:
     play = unparked()
     play.fetch(offsets(3))
-    (answer,) = told(play.answer({}, throttle_ms=14_000))
+    (answer,) = client_responses(play.answer({}, throttle_ms=14_000))
     assert (answer.throttle_time.total_seconds(), answer.responses) == (14, ())
     play.fetch(offsets(3))
 
     commands = play.wait(13.9)
 
-    assert told(commands) == of_type(CloseLink, commands) == []
-    assert len(told(play.wait(0.2))) == 1
+    assert client_responses(commands) == of_type(CloseLink, commands) == []
+    assert len(client_responses(play.wait(0.2))) == 1
 
 
 def test_a_broker_that_says_nothing_in_time_is_hung_up_on_and_asked_again() -> None:
@@ -275,11 +286,11 @@ def test_a_client_that_wants_much_waits_at_the_broker_who_can_count() -> None:
     play = unparked()
     play.fetch(offsets(3), min_bytes=BATCH)
     few = batch(0, b"few")
-    assert told(play.answer({1: Part(0, 101, few)})) == []
+    assert client_responses(play.answer({1: Part(0, 101, few)})) == []
 
     assert (play.asked[-1].max_wait_ms, play.asked[-1].min_bytes) == (500, BATCH - len(few))
     assert 1 not in play.asked[-1].forgotten
-    (answer,) = told(play.answer({1: Part(0, 120, batches(1, 1))}))
+    (answer,) = client_responses(play.answer({1: Part(0, 120, batches(1, 1))}))
     assert records_of(answer) == {1: few + batches(1, 1)}
     play.fetch(offsets(3, p1=11), min_bytes=BATCH)
     assert (play.asked[-1].max_wait_ms, play.asked[-1].min_bytes) == (500, BATCH)
@@ -289,18 +300,18 @@ def test_a_poll_while_draining_is_answered_soon_though_the_fetch_goes_on_waiting
     play = parked()
     play.fetch(offsets(3))
 
-    assert len(told(play.handle(Draining()))) == 1
+    assert len(client_responses(play.handle(Draining()))) == 1
     play.fetch(offsets(3))
-    assert told(play.wait(0.09)) == []
-    assert len(told(play.wait(0.02))) == 1
+    assert client_responses(play.wait(0.09)) == []
+    assert len(client_responses(play.wait(0.02))) == 1
 
 
 def test_an_answer_that_needs_no_waiting_is_waited_for_while_draining_too() -> None:
     play = unparked()
     play.open_wanted(play.fetch(offsets(3), max_wait_ms=0))
 
-    assert told(play.handle(Draining())) == []
-    assert len(told(play.answer(dict.fromkeys(range(3), IDLE), link=play.asked[-1].link))) == 1
+    assert client_responses(play.handle(Draining())) == []
+    assert len(client_responses(play.answer(dict.fromkeys(range(3), IDLE), link=play.asked[-1].link))) == 1
 
 
 def test_while_draining_nobody_waits_for_a_fetch_that_waits_for_much() -> None:
@@ -308,10 +319,10 @@ def test_while_draining_nobody_waits_for_a_fetch_that_waits_for_much() -> None:
     play.fetch(offsets(3), min_bytes=1000, max_wait_ms=30_000)
     play.answer({1: Part(0, 101, batch(0, b"few"))})
     assert play.asked[-1].min_bytes > 900
-    assert len(told(play.handle(Draining()))) == 1
+    assert len(client_responses(play.handle(Draining()))) == 1
 
     play.fetch(offsets(3, p1=1))
-    assert len(told(play.wait(0.11))) == 1
+    assert len(client_responses(play.wait(0.11))) == 1
 
 
 def test_silence_does_not_count_while_a_large_response_arrives() -> None:
@@ -319,8 +330,8 @@ def test_silence_does_not_count_while_a_large_response_arrives() -> None:
     play.fetch(offsets(3))
     play.handle(LinkAnswering(LONG_POLL))
 
-    assert told(play.wait(60)) == []
-    (answer,) = told(play.answer({1: Part(0, 101, batch(0, b"large"))}))
+    assert client_responses(play.wait(60)) == []
+    (answer,) = client_responses(play.answer({1: Part(0, 101, batch(0, b"large"))}))
     assert records_of(answer) == {1: batch(0, b"large")}
 
 
@@ -330,8 +341,8 @@ def test_silence_does_not_count_beside_records_while_a_large_response_arrives() 
     play.open(LIVE)
     play.handle(LinkAnswering(LONG_POLL))
 
-    assert told(play.answer({2: Part(0, 100, batch(50, b"few"))}, link=LIVE)) == []
-    (answer,) = told(play.answer({1: Part(0, 101, batch(0, b"large"))}))
+    assert client_responses(play.answer({2: Part(0, 100, batch(50, b"few"))}, link=LIVE)) == []
+    (answer,) = client_responses(play.answer({1: Part(0, 101, batch(0, b"large"))}))
     assert records_of(answer) == {1: batch(0, b"large"), 2: batch(50, b"few")}
 
 
@@ -341,7 +352,7 @@ def test_fetch_for_more_than_there_is_ends_at_its_max_wait_beside_a_long_poll() 
     play.open(LIVE)
     few = batch(50, b"few")
     play.answer({2: Part(0, 100, few)}, link=LIVE)
-    (answer,) = told(play.wait(0.5))
+    (answer,) = client_responses(play.wait(0.5))
 
     # The live request does not wait for the rest of the 1,000 bytes: its silence shows that there is nothing more.
     assert [(each.min_bytes, each.max_wait_ms) for each in play.asked_on(LIVE)[1:]] == [(1, 100)]
@@ -354,7 +365,7 @@ def test_high_watermark_of_a_log_that_left_its_fetcher_is_learnt() -> None:
     play.open(LIVE)
     play.answer({2: Part(0, 105)})
     play.wait(0.05)
-    answer = told(play.answer({}, link=LIVE)) + told(play.wait(0.5))
+    answer = client_responses(play.answer({}, link=LIVE)) + client_responses(play.wait(0.5))
 
     assert parts_of(answer[0])[2] == (0, 105)
 
@@ -366,10 +377,10 @@ def test_nothing_is_learnt_of_a_topic_that_was_made_anew_from_what_the_old_one_s
     play.fetch(offsets(3), max_wait_ms=0)
     play.open(LIVE)
     fresh = dict.fromkeys(range(3), Part(0, 1))
-    assert len(told(play.answer(fresh, link=LIVE, topic_id=again))) == 1
+    assert len(client_responses(play.answer(fresh, link=LIVE, topic_id=again))) == 1
     play.answer({2: Part(0, 105)})
     play.fetch(offsets(3), max_wait_ms=0)
-    (answer,) = told(play.answer({}))
+    (answer,) = client_responses(play.answer({}))
 
     assert parts_of(answer) == {0: (0, 1), 1: (0, 1), 2: (0, 1)}
 
@@ -384,7 +395,7 @@ def test_topic_that_is_made_anew_while_a_fetch_waits_is_asked_for_by_its_new_id_
     play.open(LIVE)
 
     fresh = dict.fromkeys(range(3), Part(0, 1, batch(0, b"new")))
-    (answer,) = told(play.answer(fresh, link=play.asked[-1].link, topic_id=again))
+    (answer,) = client_responses(play.answer(fresh, link=play.asked[-1].link, topic_id=again))
     assert len(play.asked) == asked + 1
     assert records_of(answer) == dict.fromkeys(range(3), batch(0, b"new"))
 
@@ -400,7 +411,7 @@ def test_seek_beside_a_long_poll_is_requested_at_once_on_the_live_fetcher() -> N
     play.open(LIVE)
     asked = play.asked[-1]
     assert (asked.link, dict(asked.offsets), asked.max_wait_ms, asked.epoch) == (LIVE, {2: 50}, 100, -1)
-    (answer,) = told(play.answer({2: Part(0, 100, batch(50, b"fifty"))}, link=LIVE))
+    (answer,) = client_responses(play.answer({2: Part(0, 100, batch(50, b"fifty"))}, link=LIVE))
     assert records_of(answer) == {2: batch(50, b"fifty")}
 
 
@@ -409,8 +420,10 @@ def test_long_poll_response_for_the_offset_before_a_seek_is_not_used() -> None:
     play.fetch(offsets(3, p2=50))
     play.open(LIVE)
 
-    assert told(play.answer({2: Part(0, 100, batch(0, b"of the old place"))})) == []
-    (answer,) = told([*play.answer({2: Part(0, 100, batch(50, b"fifty"))}, link=LIVE), *play.wait(0.05)])
+    assert client_responses(play.answer({2: Part(0, 100, batch(0, b"of the old place"))})) == []
+    (answer,) = client_responses(
+        [*play.answer({2: Part(0, 100, batch(50, b"fifty"))}, link=LIVE), *play.wait(0.05)]
+    )
     assert records_of(answer) == {2: batch(50, b"fifty")}
 
 
@@ -421,8 +434,8 @@ def test_a_new_leader_that_is_told_of_twice_is_told_once_since_javas_client_take
     play.open(LIVE)
 
     moved = Part(error=6, high_watermark=-1)
-    assert told(play.answer({1: moved}, leaders=(2,))) == []
-    (answer,) = told(play.answer({2: moved}, link=LIVE, leaders=(2,)), version=16)
+    assert client_responses(play.answer({1: moved}, leaders=(2,))) == []
+    (answer,) = client_responses(play.answer({2: moved}, link=LIVE, leaders=(2,)), version=16)
 
     assert [part.error_code for part in answer.responses[0].partitions] == [0, 6, 6]
     assert [(each.node_id, each.port) for each in answer.node_endpoints] == [(2, 9095)]
@@ -433,7 +446,7 @@ def test_seek_beside_two_requests_that_wait_is_requested_at_once_on_a_third() ->
     play.fetch(offsets(3, p2=50))
     play.open(LIVE)
     play.answer({2: IDLE}, link=LIVE)
-    assert len(told(play.wait(0.5))) == 1
+    assert len(client_responses(play.wait(0.5))) == 1
     assert play.relay.is_busy(LONG_POLL)
     assert play.relay.is_busy(LIVE)
 
@@ -456,7 +469,12 @@ def test_no_connection_is_closed_for_a_client_that_alternates_sets_of_partitions
         commands += play.wait(0.5)
 
     assert of_type(CloseLink, commands) == []
-    assert [sorted(parts_of(answer)) for answer in told(commands)] == [[0, 1, 2], [0, 1, 3], [0, 1, 2], [0, 1, 3]]
+    assert [sorted(parts_of(answer)) for answer in client_responses(commands)] == [
+        [0, 1, 2],
+        [0, 1, 3],
+        [0, 1, 2],
+        [0, 1, 3],
+    ]
 
 
 def test_log_that_moves_beside_100_quiet_ones_is_read_on_the_live_fetcher() -> None:
@@ -489,7 +507,10 @@ def test_drain_without_a_wait_needs_one_request_a_fetch_however_partitions_move(
         asked = len(play.asked)
         commands = play.fetch(offsets(len(MANY), p5=at), max_wait_ms=0)
         assert of_type(OpenLink, commands) == []
-        assert len(told(play.answer({**dict.fromkeys(MANY, IDLE), 5: Part(records=batch(at, b"more"))}))) == 1
+        assert (
+            len(client_responses(play.answer({**dict.fromkeys(MANY, IDLE), 5: Part(records=batch(at, b"more"))})))
+            == 1
+        )
         assert len(play.asked) == asked + 1
 
 
@@ -497,7 +518,7 @@ def test_log_that_has_stopped_moving_returns_to_the_long_poll_fetcher() -> None:
     play = parked(len(MANY))
     at = moving(play)
     for _ in range(6):
-        assert len(told([*play.answer({5: Part(0, 103)}, link=LIVE), *play.wait(0.5)])) == 1
+        assert len(client_responses([*play.answer({5: Part(0, 103)}, link=LIVE), *play.wait(0.5)])) == 1
         play.fetch(offsets(len(MANY), p5=at))
     play.answer({})
 
@@ -528,7 +549,7 @@ def test_log_whose_first_live_response_may_be_large_waits_for_it() -> None:
     assert not any(1 in each.offsets for each in play.asked_on(LONG_POLL))
 
     large = batches(50, 20)
-    (answer,) = told(play.answer({1: Part(0, 70, large)}, link=LIVE))
+    (answer,) = client_responses(play.answer({1: Part(0, 70, large)}, link=LIVE))
     assert records_of(answer) == {0: batch(0, b"news"), 1: large}
 
 
@@ -536,22 +557,22 @@ def test_fetcher_that_confirmed_its_logs_is_idle_while_another_is_waited_for() -
     play = parked(len(MANY))
     at = moving(play)
     play.wait(0.05)
-    assert len(told(play.answer({5: Part(0, 104, batch(at, b"more"))}, link=LIVE))) == 1
+    assert len(client_responses(play.answer({5: Part(0, 104, batch(at, b"more"))}, link=LIVE))) == 1
     play.answer({})
     play.fetch(offsets(len(MANY), p5=at + 1), max_wait_ms=40)
     asked = len(play.asked_on(LIVE))
     assert [each.max_wait_ms for each in play.asked[-2:]] == [0, 0]
     play.wait(0.04)
 
-    assert told(play.answer({5: Part(0, 104)}, link=LIVE)) == []
+    assert client_responses(play.answer({5: Part(0, 104)}, link=LIVE)) == []
     assert len(play.asked_on(LIVE)) == asked
-    assert len(told(play.answer({}))) == 1
+    assert len(client_responses(play.answer({}))) == 1
 
 
 def test_a_partition_in_error_leaves_the_others_in_peace() -> None:
     play = parked(len(MANY))
     play.fetch(offsets(len(MANY)))
-    (answer,) = told(play.answer({5: Part(error=56)}))
+    (answer,) = client_responses(play.answer({5: Part(error=56)}))
     assert parts_of(answer)[5][0] == 56
 
     play.fetch(offsets(len(MANY)))
@@ -568,7 +589,7 @@ def test_connection_lost_with_its_broker_is_an_error_for_the_client() -> None:
     assert of_type(OpenLink, commands) == [OpenLink(LONG_POLL, "the-client")]
     commands = [*play.lose(LONG_POLL), *play.wait(1)]
 
-    (answer,) = told(commands)
+    (answer,) = client_responses(commands)
     assert {error for error, _ in parts_of(answer).values()} == {6}
     assert learnt(commands) == [frozenset({"t"})]
 
@@ -578,12 +599,12 @@ def test_connection_lost_with_its_broker_is_an_error_for_the_client() -> None:
 
 def test_records_cached_between_fetches_wait_until_the_others_are_confirmed() -> None:
     play = parked()
-    assert told(play.answer({1: Part(0, 101, batch(0, b"news"))})) == []
+    assert client_responses(play.answer({1: Part(0, 101, batch(0, b"news"))})) == []
 
-    assert told(play.fetch(offsets(3))) == []
+    assert client_responses(play.fetch(offsets(3))) == []
     asked = play.asked[-1]
     assert (asked.max_wait_ms, asked.offsets, asked.forgotten) == (0, {1: 1}, [])
-    (answer,) = told(play.answer({2: Part(0, 105)}))
+    (answer,) = client_responses(play.answer({2: Part(0, 105)}))
 
     assert records_of(answer) == {1: batch(0, b"news")}
     assert parts_of(answer) == {0: (0, 100), 1: (0, 101), 2: (0, 105)}
@@ -596,7 +617,7 @@ def test_cached_records_are_delivered_only_at_their_offsets() -> None:
     play.fetch(offsets(3, p1=7))
 
     assert dict(play.asked[-1].offsets) == {1: 7}
-    (answer,) = told([*play.answer({}), *play.wait(0.5)])
+    (answer,) = client_responses([*play.answer({}), *play.wait(0.5)])
     assert records_of(answer) == {}
 
 
@@ -608,7 +629,7 @@ def test_cached_records_are_not_delivered_after_upstream_max_wait() -> None:
     play.fetch(offsets(3))
 
     assert play.asked[-1].forgotten == []
-    (answer,) = told(play.answer({1: Part(0, 102, batch(0, b"newer"))}))
+    (answer,) = client_responses(play.answer({1: Part(0, 102, batch(0, b"newer"))}))
     assert records_of(answer) == {1: batch(0, b"newer")}
 
 
@@ -626,7 +647,9 @@ def test_cached_records_are_dropped_when(how: str) -> None:
 
     play.fetch(offsets(3))
     play.open(LONG_POLL)
-    answers = told(play.answer(dict.fromkeys(range(3), IDLE)) if play.asked[-1].epoch < 1 else play.answer({}))
+    answers = client_responses(
+        play.answer(dict.fromkeys(range(3), IDLE)) if play.asked[-1].epoch < 1 else play.answer({})
+    )
 
     assert all(records_of(answer) == {} for answer in answers)
 
@@ -639,10 +662,10 @@ def test_more_than_the_client_takes_at_once_is_given_oldest_first() -> None:
     play.answer({0: Part(0, 101, batch(0, b"b" * 60)), 1: Part(0, 101, batch(0, b"c" * 60))})
 
     play.fetch(offsets(3, p2=60), max_bytes=100)
-    (answer,) = told([*play.answer({}), *play.wait(0.05)])
+    (answer,) = client_responses([*play.answer({}), *play.wait(0.05)])
     assert set(records_of(answer)) == {0}
     play.fetch(offsets(3, p0=60, p2=60), max_bytes=100)
-    (answer,) = told([*play.answer({}), *play.wait(0.05)])
+    (answer,) = client_responses([*play.answer({}), *play.wait(0.05)])
 
     assert set(records_of(answer)) == {1}
 
@@ -655,7 +678,7 @@ def test_an_answer_to_another_isolation_is_not_served() -> None:
     play.open(LONG_POLL)
 
     assert set(play.asked[-1].offsets) == {0, 1, 2}
-    (answer,) = told([*play.answer(dict.fromkeys(range(3), IDLE)), *play.wait(0.5)])
+    (answer,) = client_responses([*play.answer(dict.fromkeys(range(3), IDLE)), *play.wait(0.5)])
     assert records_of(answer) == {}
 
 
@@ -666,14 +689,14 @@ def test_without_upstream_max_wait_each_idle_fetch_has_its_own_request_and_its_w
     play = Play(topology(1))
     play.established(0)
     play.fetch({0: 0}, max_wait_ms=250)
-    assert len(told(play.wait(0.25))) == 1  # a moment before the broker's response arrives
+    assert len(client_responses(play.wait(0.25))) == 1  # a moment before the broker's response arrives
     asked = len(play.asked)
 
     play.fetch({0: 0}, max_wait_ms=250)
     if is_large:
         play.handle(LinkAnswering(LONG_POLL))
 
-    assert told(play.answer({})) == []
+    assert client_responses(play.answer({})) == []
     assert len(play.asked) == asked + 1
-    assert told(play.wait(0.24)) == []
-    assert len(told(play.answer({}))) == 1
+    assert client_responses(play.wait(0.24)) == []
+    assert len(client_responses(play.answer({}))) == 1

@@ -6,7 +6,7 @@ from proxy.fetch.commands import FetcherKind
 from proxy.relay.commands import CloseLink, Draining, OpenLink
 from tests.old_clients import batch
 from tests.relay.batches import BATCH, given, part
-from tests.relay.playbook import LIVE, LONG_POLL, Part, Play, fetcher_id, of_type, parts_of, told
+from tests.relay.playbook import LIVE, LONG_POLL, Part, Play, client_responses, fetcher_id, of_type, parts_of
 
 FOLLOWER = fetcher_id(2)
 FOLLOWERS_LIVE = fetcher_id(2, FetcherKind.LIVE)
@@ -25,7 +25,7 @@ def waiting_for_much(max_wait_ms: int = 30_000) -> Play:
     play.open(FOLLOWER)
     play.answer({0: Part(high_watermark=0)}, link=FOLLOWER)
     play.answer({1: Part(high_watermark=1, records=FEW)}, session_id=7)
-    assert len(told(play.wait(1))) == 1
+    assert len(client_responses(play.wait(1))) == 1
     play.answer({0: Part(high_watermark=0)}, link=FOLLOWER, session_id=7)
     play.answer({})
 
@@ -33,7 +33,7 @@ def waiting_for_much(max_wait_ms: int = 30_000) -> Play:
     (waits,) = play.asked_on(FOLLOWER)[-1:]
     assert (waits.max_wait_ms, waits.min_bytes) == (max_wait_ms, 500)
     play.wait(1)
-    assert len(told(play.answer({1: part(1, 1)}))) == 1
+    assert len(client_responses(play.answer({1: part(1, 1)}))) == 1
     play.asked.clear()
     return play
 
@@ -45,7 +45,7 @@ def test_who_waits_for_much_is_not_waited_for_by_a_fetch_that_takes_a_little() -
 
     (asked,) = play.asked_on(FOLLOWERS_LIVE)
     assert (dict(asked.offsets), asked.min_bytes) == ({0: 0}, 1)
-    assert len(told(play.answer({0: Part(records=FEW)}, link=FOLLOWERS_LIVE) + play.wait(0.1))) == 1
+    assert len(client_responses(play.answer({0: Part(records=FEW)}, link=FOLLOWERS_LIVE) + play.wait(0.1))) == 1
 
 
 def test_who_waits_for_long_is_not_waited_for_by_a_fetch_that_does_not() -> None:
@@ -73,7 +73,7 @@ def test_what_ends_a_wait_for_much_is_no_word_for_a_fetch_that_came_meanwhile() 
     play.answer({1: Part()})
     play.asked.clear()
 
-    assert told(play.answer({}, link=FOLLOWER)) == []
+    assert client_responses(play.answer({}, link=FOLLOWER)) == []
     (asked,) = play.asked_on(FOLLOWER)
     assert asked.max_wait_ms == 0
 
@@ -83,7 +83,7 @@ def test_the_first_offsets_of_a_partition_are_asked_for_at_once_where_others_are
     play.fetch({0: 0, 2: 0})
 
     assert [(asked.link, asked.max_wait_ms) for asked in play.asked] == [(LONG_POLL, 0)]
-    assert told(play.answer({2: Part(high_watermark=0)})) == []
+    assert client_responses(play.answer({2: Part(high_watermark=0)})) == []
     assert play.asked[-1].max_wait_ms > 0
 
 
@@ -116,7 +116,7 @@ def test_broker_waits_for_the_bytes_that_are_missing_to_min_bytes() -> None:
     play.fetch({0: 0, 1: 0}, min_bytes=1000, max_wait_ms=30_000)
     play.open(LONG_POLL)
 
-    assert told(play.answer({0: Part(high_watermark=1, records=FEW), 1: Part(high_watermark=0)})) == []
+    assert client_responses(play.answer({0: Part(high_watermark=1, records=FEW), 1: Part(high_watermark=0)})) == []
 
     missing = 1000 - len(FEW)
     assert (play.asked[-1].min_bytes, dict(play.asked[-1].offsets)) == (missing, {1: 0, 0: 1})
@@ -131,7 +131,7 @@ def test_records_left_over_from_the_last_response_count_towards_min_bytes() -> N
 
     commands = play.fetch({0: 20, 1: 0}, min_bytes=2 * BATCH, max_wait_ms=30_000)
 
-    assert told(commands) == []
+    assert client_responses(commands) == []
     assert dict(play.asked[-1].offsets) == {0: 20, 1: 10}
     assert given(play.answer({0: part(20, 1), 1: Part()})) == {0: (20, 1), 1: (0, 1)}
 
@@ -139,7 +139,7 @@ def test_records_left_over_from_the_last_response_count_towards_min_bytes() -> N
 def test_records_are_fetched_again_after_a_second_in_which_another_broker_waits_for_more() -> None:
     play = waiting_for_much()
     play.fetch({0: 0, 1: 11}, min_bytes=1000, max_wait_ms=30_000)
-    assert told(play.answer({1: Part(records=batch(11, b"few"))})) == []
+    assert client_responses(play.answer({1: Part(records=batch(11, b"few"))})) == []
     play.asked.clear()
 
     play.wait(0.9)
@@ -157,7 +157,7 @@ def test_first_fetch_at_the_end_of_a_partition_costs_one_connection_and_one_requ
     commands += play.wait(0.51)
     commands += play.answer({0: Part(high_watermark=0)})
 
-    assert len(told(commands)) == 1
+    assert len(client_responses(commands)) == 1
     assert of_type(OpenLink, commands) == [OpenLink(LONG_POLL, "the-client")]
     assert [each.epoch for each in play.asked] == [-1, 0]  # the second creates a session for the next fetch
 
@@ -170,10 +170,10 @@ def test_partition_with_an_error_is_not_requested_again_before_the_next_fetch() 
     commands = play.answer({0: Part(error=1), 1: Part(preferred=2)})
     commands += play.wait(0.3)
 
-    assert told(commands) == []
+    assert client_responses(commands) == []
     assert len(play.asked_on(LONG_POLL)) == 1
     play.open(FOLLOWER)
-    (answer,) = told([*play.answer({1: Part(high_watermark=0)}, link=FOLLOWER), *play.wait(0.5)])
+    (answer,) = client_responses([*play.answer({1: Part(high_watermark=0)}, link=FOLLOWER), *play.wait(0.5)])
     assert parts_of(answer) == {0: (1, 100), 1: (0, 100)}
     play.fetch({0: 0, 1: 0})
     assert dict(play.asked_on(LONG_POLL)[-1].offsets) == {0: 0}
@@ -188,4 +188,4 @@ def test_no_connection_is_opened_for_a_fetch_while_draining() -> None:
     commands += play.wait(0.2)
 
     assert of_type(OpenLink, commands) == []
-    assert len(told(commands)) == 1
+    assert len(client_responses(commands)) == 1

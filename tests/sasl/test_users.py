@@ -48,10 +48,10 @@ def test_who_is_not_there_looks_as_if_he_were_each_time_the_same() -> None:
     ],
 )
 def test_a_line_that_is_wrong_is_told_by_its_number_alone(lines: list[str], why: str) -> None:
-    with pytest.raises(ValueError, match=why) as told:
+    with pytest.raises(ValueError, match=why) as caught:
         users(*lines)
 
-    assert "stored_key=" not in str(told.value)
+    assert "stored_key=" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["", "a:b", "a\n", " a", "#a"])

@@ -34,7 +34,7 @@ class SessionAgreement(Accidents[downstream._Session, SessionRequest, Seen, Told
         ids = count(1)
         self.cache = FetchSessionCache(SLOTS, lambda: next(ids))
         super().__init__(self.cache._slots)
-        self.told: dict[PartitionKey, PlainPartitionState] = {}
+        self.reported: dict[PartitionKey, PlainPartitionState] = {}
         self.by_id = False
 
     def name_otherwise(self) -> None:
@@ -63,17 +63,17 @@ class SessionAgreement(Accidents[downstream._Session, SessionRequest, Seen, Told
         return Told(seen.context.answer_throttled(), {}, throttle_ms=100)
 
     def reply(self, answer: Told) -> SessionResponseFields:
-        told = answer.answer
-        keys = [] if answer.throttle_ms else list(map(named, told.keys))
-        return SessionResponseFields(told.error, told.session_id, answer.throttle_ms, keys)
+        reported = answer.answer
+        keys = [] if answer.throttle_ms else list(map(named, reported.keys))
+        return SessionResponseFields(reported.error, reported.session_id, answer.throttle_ms, keys)
 
     def check(self, seen: Seen, answer: Told) -> None:
         assert seen.asks == {key: as_heard(ask) for key, ask in self.wanted.items()}
         keys = list(map(named, answer.answer.keys))
-        self.told |= {key: answer.states[key] for key in keys}
+        self.reported |= {key: answer.states[key] for key in keys}
         for key, ask in dict(self.wanted).items():
-            told, true = self.told[key], answer.states[key]
-            assert (told.high_watermark, told.log_start, told.error) == (
+            reported, true = self.reported[key], answer.states[key]
+            assert (reported.high_watermark, reported.log_start, reported.error) == (
                 true.high_watermark,
                 true.log_start,
                 true.error,

@@ -329,11 +329,11 @@ def test_an_error_is_repeated_and_recovery_is_told_once_even_with_the_same_high_
     session_id = create(cache, A0)
     broken = PlainPartitionState(-1, 0, error=ErrorCode.not_leader_or_follower)
 
-    told = [
+    reported = [
         answer_all(step(cache, session_id, epoch), a0=state).keys
         for epoch, state in enumerate([broken, broken, IDLE, IDLE], start=1)
     ]
-    assert told == [[A0], [A0], [A0], []]
+    assert reported == [[A0], [A0], [A0], []]
 
 
 def test_an_error_that_carries_the_high_watermark_does_not_silence_the_recovery() -> None:

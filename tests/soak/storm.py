@@ -182,7 +182,7 @@ class _Run:
         self._report = report
         self._tell = tell
         self._watch = watch
-        self._told = 0
+        self._reported = 0
 
     def run(self, acts: Iterator[Act]) -> None:
         while not all(self._workload.ends()):
@@ -218,8 +218,8 @@ class _Run:
             time.sleep(0.1)
         with self._workload.judging() as judge:
             stall = judge.take_longest_stall(time.monotonic())
-            wrongs, records = judge.wrongs[self._told :], judge.acknowledged
-            self._told += len(wrongs)
+            wrongs, records = judge.wrongs[self._reported :], judge.acknowledged
+            self._reported += len(wrongs)
         self._note(after, stall)
         caught_up_s = time.monotonic() - began_s
         self._tell(
@@ -282,5 +282,5 @@ def _leaks(report: Report) -> list[str]:
 
 
 def _commit() -> str:
-    told: Sequence[str] = ("git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
-    return subprocess.run(told, capture_output=True, text=True, check=False).stdout.strip()
+    reported: Sequence[str] = ("git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+    return subprocess.run(reported, capture_output=True, text=True, check=False).stdout.strip()

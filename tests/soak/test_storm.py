@@ -23,11 +23,11 @@ ACTS: Final = (
 
 def test_nothing_is_lost_or_doubled_in_a_short_storm() -> None:
     require("java", "maven", "node", "c")
-    told: list[str] = []
+    lines: list[str] = []
 
-    report = weather_out(iter(ACTS), SEED, tell=told.append, watch=False)
+    report = weather_out(iter(ACTS), SEED, tell=lines.append, watch=False)
 
-    assert report.is_good, "\n".join([*told, as_json(report)])
+    assert report.is_good, "\n".join([*lines, as_json(report)])
     assert report.acknowledged > 1_000
     assert all(count >= report.acknowledged for count in report.read.values()), as_json(report)
     assert report.verified > 20

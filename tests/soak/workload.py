@@ -217,7 +217,10 @@ class Workload:
                 numbers[partition] += 1
                 try:
                     producer.produce(
-                        self._topic, partition=partition, value=value, on_delivery=self._told(partition, value)
+                        self._topic,
+                        partition=partition,
+                        value=value,
+                        on_delivery=self._on_delivery(partition, value),
                     )
                 except (BufferError, KafkaException):
                     self._given_up(1)
@@ -237,7 +240,7 @@ class Workload:
             }
         )
 
-    def _told(self, partition: int, value: bytes) -> Any:
+    def _on_delivery(self, partition: int, value: bytes) -> Any:
         def delivered(error: KafkaError | None, message: Message) -> None:
             offset = message.offset()
             if error is not None or offset is None:
@@ -256,14 +259,14 @@ class Workload:
         numbers = [0] * PARTITIONS
         with Client(_OLD_PRODUCER) as client:
             while not self._stop_producing.wait(_OLD_PAUSE_S):
-                told: list[list[object]] = []
+                reported: list[list[object]] = []
                 values: list[tuple[int, bytes]] = []
                 for each in range(_OLD_BATCH):
                     partition = each % PARTITIONS
                     values.append((partition, _value("old", partition, numbers[partition])))
                     numbers[partition] += 1
-                    told.append([partition, 0, int(time.time() * 1000), None, to_text(values[-1][1]), []])
-                task = client.begin("produce", self._way, self._topic, records=told)
+                    reported.append([partition, 0, int(time.time() * 1000), None, to_text(values[-1][1]), []])
+                task = client.begin("produce", self._way, self._topic, records=reported)
                 try:
                     task.wait(60)
                 except ClientFailed:

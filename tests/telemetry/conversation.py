@@ -18,7 +18,7 @@ TOPOLOGY = Topology(
 ABOUT = SpanSubject(7, "127.0.0.1:40000", "app", TOPOLOGY, "a")
 
 
-def fetch(sent_s: float, answered_s: float, **told: Any) -> FetchRecord:
+def fetch(sent_s: float, answered_s: float, **changes: Any) -> FetchRecord:
     """A read of 100 bytes of ``t`` from broker 1, within a session."""
     fields: dict[str, Any] = {
         "node": 1,
@@ -41,10 +41,10 @@ def fetch(sent_s: float, answered_s: float, **told: Any) -> FetchRecord:
         "route": "leader",
         "topics": (("t", 100),),
     }
-    return FetchRecord(**{**fields, **told}, sent_s=sent_s, answered_s=answered_s)
+    return FetchRecord(**{**fields, **changes}, sent_s=sent_s, answered_s=answered_s)
 
 
-def exchange(started_s: float, ended_s: float, **told: Any) -> ExchangeRecord:
+def exchange(started_s: float, ended_s: float, **changes: Any) -> ExchangeRecord:
     """One that brought 100 bytes of ``t`` from broker 1, and waited for nothing but the broker."""
     fields: dict[str, Any] = {
         "node": 1,
@@ -65,10 +65,10 @@ def exchange(started_s: float, ended_s: float, **told: Any) -> ExchangeRecord:
         "errors": (),
         "waited_us": (("broker", round((ended_s - started_s) * 1e6)),),
     }
-    return ExchangeRecord(**{**fields, **told}, started_s=started_s, ended_s=ended_s)
+    return ExchangeRecord(**{**fields, **changes}, started_s=started_s, ended_s=ended_s)
 
 
-def reset(**told: Any) -> SessionRecord:
+def reset(**changes: Any) -> SessionRecord:
     """A session of a minute that a broker did not find any more."""
     fields: dict[str, Any] = {
         "node": 1,
@@ -80,10 +80,10 @@ def reset(**told: Any) -> SessionRecord:
         "created_s": 40.0,
         "used_s": 99.0,
     }
-    return SessionRecord(**{**fields, **told})
+    return SessionRecord(**{**fields, **changes})
 
 
-def conversion(**told: Any) -> ConversionRecord:
+def conversion(**changes: Any) -> ConversionRecord:
     fields: dict[str, Any] = {
         "to_magic": 1,
         "records": 10,
@@ -92,4 +92,4 @@ def conversion(**told: Any) -> ConversionRecord:
         "padding_bytes": 5,
         "cpu_us": 2000,
     }
-    return ConversionRecord(**{**fields, **told})
+    return ConversionRecord(**{**fields, **changes})

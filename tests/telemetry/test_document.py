@@ -10,31 +10,31 @@ from tests.telemetry.records import NOW_US, Link, busy, client, exchange, facts_
 
 
 def test_a_client_is_told_with_what_it_speaks_and_what_was_done_for_it() -> None:
-    (told,) = document(facts_of(busy()))["clients"]
+    (reported,) = document(facts_of(busy()))["clients"]
 
-    assert told["client_id"] == "reader"
-    assert (told["software"], told["is_guess"]) == ("librdkafka 0.11.6", False)
-    assert told["fetch_versions"] == [4]
-    assert told["upgraded"] == ["Produce v2 to v3"]
-    assert (told["fetches"], told["broker_fetches"]) == (1, 1)
-    assert (told["client_sessions"], told["broker_sessions"]) == (0, 1)
-    assert told["saved_bytes"] == 1000 - 200
+    assert reported["client_id"] == "reader"
+    assert (reported["software"], reported["is_guess"]) == ("librdkafka 0.11.6", False)
+    assert reported["fetch_versions"] == [4]
+    assert reported["upgraded"] == ["Produce v2 to v3"]
+    assert (reported["fetches"], reported["broker_fetches"]) == (1, 1)
+    assert (reported["client_sessions"], reported["broker_sessions"]) == (0, 1)
+    assert reported["saved_bytes"] == 1000 - 200
 
 
 def test_all_of_it_is_json_and_tells_the_hour() -> None:
-    told = document(facts_of(busy()))
+    reported = document(facts_of(busy()))
 
-    assert json.loads(json.dumps(told)) == told
-    assert len(told["minutes"]) == 60
-    assert told["minutes"][-1]["saved_bytes"] == told["total"]["saved_bytes"] == 800
+    assert json.loads(json.dumps(reported)) == reported
+    assert len(reported["minutes"]) == 60
+    assert reported["minutes"][-1]["saved_bytes"] == reported["total"]["saved_bytes"] == 800
 
 
 def test_brokers_are_told_from_which_nothing_was_read() -> None:
-    told = document(facts_of(busy()))["brokers"]
+    reported = document(facts_of(busy()))["brokers"]
 
-    read = [(each["node"], each["rack"], each["record_bytes"]) for each in told]
+    read = [(each["node"], each["rack"], each["record_bytes"]) for each in reported]
     assert read == [(1, "a", 1400), (2, "b", 0), (3, None, 0)]
-    assert [each["sessions"] for each in told] == [1, 0, 0]
+    assert [each["sessions"] for each in reported] == [1, 0, 0]
 
 
 def test_what_lasts_is_a_problem_as_long_as_it_lasts() -> None:

@@ -17,7 +17,7 @@ ROWS = RowMaker("p", "a", wall_us)
 
 def empty(at_s: float, number: int = 7, **other: Any) -> Row:
     """An exchange that brought nothing."""
-    told = {
+    reported = {
         "with_data": 0,
         "source_bytes": 0,
         "delivered_bytes": 0,
@@ -25,15 +25,15 @@ def empty(at_s: float, number: int = 7, **other: Any) -> Row:
         "sources": (),
         "ended_s": at_s,
     }
-    row = ROWS.make_row(Asker(number), exchange(**(told | other)), at_s)
+    row = ROWS.make_row(Asker(number), exchange(**(reported | other)), at_s)
     assert row is not None
     return row
 
 
 def idle(at_s: float, number: int = 7, **other: Any) -> Row:
     """A fetch that brought nothing."""
-    told = {"record_bytes": 0, "answered": 0, "topics": (), "sent_s": at_s - 0.5, "answered_s": at_s}
-    row = ROWS.make_row(Asker(number), fetch(**(told | other)), at_s)
+    reported = {"record_bytes": 0, "answered": 0, "topics": (), "sent_s": at_s - 0.5, "answered_s": at_s}
+    row = ROWS.make_row(Asker(number), fetch(**(reported | other)), at_s)
     assert row is not None
     return row
 
@@ -160,10 +160,10 @@ def test_what_is_never_folded_passes_at_once() -> None:
     )
 )
 def test_folding_keeps_all_sums_and_the_order_of_rows_of_each_fetcher(
-    told: list[tuple[int, int, bool, bool, int]],
+    reported: list[tuple[int, int, bool, bool, int]],
 ) -> None:
     rows, at_s = [], 0
-    for pause_s, number, is_fetch, is_busy, size in told:
+    for pause_s, number, is_fetch, is_busy, size in reported:
         at_s += pause_s
         made = idle if is_fetch else empty
         records = {"record_bytes": size} if is_fetch else {"with_data": 1, "source_bytes": size}

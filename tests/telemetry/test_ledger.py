@@ -46,7 +46,7 @@ def test_a_bad_row_has_problems(change: dict[str, object], problem: str) -> None
     row = RowMaker("p", "a", wall_us).make_row(Asker(), exchange(), 11.0)
 
     assert row is not None
-    assert any(told.startswith(problem) for told in problems(row | change))
+    assert any(reported.startswith(problem) for reported in problems(row | change))
 
 
 def test_a_missing_column_is_a_problem() -> None:

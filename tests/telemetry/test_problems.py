@@ -12,13 +12,13 @@ NET = Path(__file__).parents[2] / "proxy" / "net"
 
 def test_there_is_advice_on_every_warning_and_error_of_the_log() -> None:
     sources = "".join(path.read_text(encoding="utf-8") for path in NET.rglob("*.py"))
-    told = set(re.findall(r'log\.(?:warning|error)\(\s*"([a-z-]+)"', sources))
-    told |= set(re.findall(r'_count_failure\(\s*"[a-z_]+",\s*"([a-z-]+)"', sources))
-    told |= set(re.findall(r'\blog_event\(\s*"([a-z-]+)"', sources))
+    reported = set(re.findall(r'log\.(?:warning|error)\(\s*"([a-z-]+)"', sources))
+    reported |= set(re.findall(r'_count_failure\(\s*"[a-z_]+",\s*"([a-z-]+)"', sources))
+    reported |= set(re.findall(r'\blog_event\(\s*"([a-z-]+)"', sources))
 
-    assert len(told) > 20
-    assert told <= set(ADVICE)
-    assert set(ADVICE) <= told | {"memory-exhausted", "connection-forwarded"}
+    assert len(reported) > 20
+    assert reported <= set(ADVICE)
+    assert set(ADVICE) <= reported | {"memory-exhausted", "connection-forwarded"}
 
 
 def test_what_happens_often_is_one_problem() -> None:

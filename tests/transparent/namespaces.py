@@ -40,10 +40,12 @@ class Host:
             finally:
                 _enter(home.fileno())
 
-    def run(self, *command: str, told: str = "") -> str:
-        """Return the output of *command* there; *told* is its input. Raises: AssertionError: it fails."""
+    def run(self, *command: str, input_text: str = "") -> str:
+        """Return the output of *command* there; *input_text* is its input. Raises: AssertionError: it fails."""
         with self.inside():
-            done = subprocess.run(command, input=told, capture_output=True, text=True, check=False, timeout=60)
+            done = subprocess.run(
+                command, input=input_text, capture_output=True, text=True, check=False, timeout=60
+            )
         assert done.returncode == 0, f"{command}: {done.stderr}"
         return done.stdout
 

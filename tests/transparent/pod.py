@@ -132,5 +132,5 @@ def pod_and_cluster() -> Iterator[Pod]:
             admin = Admin(kafka)
             topic = admin.create_topic(unique("transparent"), 3)
             admin.produce_known(topic, RECORDS, 3)
-        far_host.run("nft", "-f", "-", told=SERVICE_RULES.format(broker=kafka.brokers[1].address))
+        far_host.run("nft", "-f", "-", input_text=SERVICE_RULES.format(broker=kafka.brokers[1].address))
         yield Pod(host, far_host, kafka, topic)

@@ -113,7 +113,7 @@ def test_the_address_of_a_service_is_a_way_in(pod: Pod) -> None:
 
 
 def test_answers_with_addresses_are_the_brokers_own(pod: Pod) -> None:
-    def told() -> list[object]:
+    def input_text() -> list[object]:
         """All but the controller, for which each answer names any broker."""
         metadata = ask(address, MetadataRequest(topics=(), include_topic_authorized_operations=False))
         found = ask(address, FindCoordinatorRequest(key_type=i8(0), coordinator_keys=("a group",)))
@@ -123,9 +123,9 @@ def test_answers_with_addresses_are_the_brokers_own(pod: Pod) -> None:
     address = pod.cluster.brokers[1].address
     with pod.far.inside():
         assert Admin(pod.cluster).coordinator("a group") in pod.cluster.brokers
-        theirs = told()
+        theirs = input_text()
     with pod.sidecar(), pod.redirected(), pod.host.inside():
-        assert told() == theirs
+        assert input_text() == theirs
 
 
 def test_where_clients_log_in_themselves_they_find_their_brokers_also_when_we_know_none_yet(pod: Pod) -> None:
@@ -254,9 +254,9 @@ def test_a_sidecar_whose_user_is_not_spared_says_so_and_does_not_talk_to_itself(
     log = sidecar.log_text()
     assert " redirect-loop " in log
     assert "--uid" in log
-    told = re.search(r" stopped .*\bloops_refused=(\d+)", log)
-    assert told is not None
-    assert int(told[1]) < 200
+    input_text = re.search(r" stopped .*\bloops_refused=(\d+)", log)
+    assert input_text is not None
+    assert int(input_text[1]) < 200
 
 
 # ------------------------------------------------------------------------------------------- other rules
@@ -273,11 +273,11 @@ def test_beside_a_service_mesh_the_client_comes_to_us_and_we_to_the_mesh(
         mesh = stack.enter_context(Process(command, log=tmp_path / "mesh.log", cwd=root))
         eventually(lambda: "listening" in mesh.log_text(), "the mesh listens")
         if comes_first == "mesh":
-            pod.host.run("nft", "-f", "-", told=MESH_RULES)
-        stack.callback(pod.host.run, "nft", "-f", "-", told="table ip mesh\ndelete table ip mesh\n")
+            pod.host.run("nft", "-f", "-", input_text=MESH_RULES)
+        stack.callback(pod.host.run, "nft", "-f", "-", input_text="table ip mesh\ndelete table ip mesh\n")
         stack.enter_context(pod.redirected())
         if comes_first == "sidefetch":
-            pod.host.run("nft", "-f", "-", told=MESH_RULES)
+            pod.host.run("nft", "-f", "-", input_text=MESH_RULES)
         sidecar = stack.enter_context(pod.sidecar(options=["--log-level", "debug"]))
 
         assert len(pod.read(pod.cluster.bootstrap)) == RECORDS

@@ -25,8 +25,8 @@ def through(key: int, version: int, body: Any) -> tuple[int, Any, bytes]:
     frame = memoryview(messages.response_frame(7, body))[4:]
     pieces = b"".join(replace_addresses(key, version, frame, map_address))
     assert int.from_bytes(pieces[:4]) == len(pieces) - 4
-    correlation_id, told = messages.read_response(type(body), pieces[4:])
-    return correlation_id, told, pieces
+    correlation_id, reported = messages.read_response(type(body), pieces[4:])
+    return correlation_id, reported, pieces
 
 
 _NOT_OF_BROKERS = {
@@ -96,24 +96,24 @@ def parts_of(hint: Any) -> Iterator[Any]:
 def test_brokers_own_addresses_are_in_no_answer(key: int, version: int) -> None:
     body = entity(key, version, 1, 2, 3)
 
-    correlation_id, told, pieces = through(key, version, body)
+    correlation_id, reported, pieces = through(key, version, body)
 
     assert correlation_id == 7
     assert REAL not in pieces
-    assert list(found(told)) == [(node, "127.0.0.1", 9093 + node) for node, _, _ in found(body)]
+    assert list(found(reported)) == [(node, "127.0.0.1", 9093 + node) for node, _, _ in found(body)]
 
 
 @pytest.mark.parametrize(("key", "version"), answers())
 def test_a_broker_without_a_port_is_left_out_or_unavailable(key: int, version: int) -> None:
-    _, told, pieces = through(key, version, entity(key, version, 9, 2))
+    _, reported, pieces = through(key, version, entity(key, version, 9, 2))
 
     assert REAL not in pieces
     if key == ApiKey.FIND_COORDINATOR:
-        coordinator = told.coordinators[0] if hasattr(told, "coordinators") else told
+        coordinator = reported.coordinators[0] if hasattr(reported, "coordinators") else reported
         assert coordinator.error_code == ErrorCode.coordinator_not_available
         assert (coordinator.node_id, coordinator.host, coordinator.port) == (-1, "", -1)
     else:
-        assert list(found(told)) == [(2, "127.0.0.1", 9095)]
+        assert list(found(reported)) == [(2, "127.0.0.1", 9095)]
 
 
 @pytest.mark.parametrize("version", range(7))
@@ -137,9 +137,9 @@ def test_a_node_id_below_0_stands_for_none_and_keeps_what_it_has(version: int) -
 
 @pytest.mark.parametrize("version", range(7))
 def test_broker_0_can_be_a_coordinator(version: int) -> None:
-    told = through(ApiKey.FIND_COORDINATOR, version, entity(ApiKey.FIND_COORDINATOR, version, 0))[1]
+    reported = through(ApiKey.FIND_COORDINATOR, version, entity(ApiKey.FIND_COORDINATOR, version, 0))[1]
 
-    assert list(found(told)) == [(0, "127.0.0.1", 9093)]
+    assert list(found(reported)) == [(0, "127.0.0.1", 9093)]
 
 
 @pytest.mark.parametrize(("key", "version"), answers())
@@ -147,10 +147,10 @@ def test_all_but_hosts_and_ports_is_as_it_was(key: int, version: int) -> None:
     """Every other field has something in it, and keeps it."""
     body = filled(load_response_schema(key, i16(version)))
 
-    told = through(key, version, body)[1]
+    reported = through(key, version, body)[1]
 
-    assert told != body
-    assert told == moved(body)
+    assert reported != body
+    assert reported == moved(body)
 
 
 @pytest.mark.parametrize("version", range(14))

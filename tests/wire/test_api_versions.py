@@ -37,9 +37,9 @@ def test_an_answer_is_narrowed_in_every_version(version: int) -> None:
     frame = api_versions.rewrite_response(version, messages.response_frame(7, body)[4:])
 
     assert int.from_bytes(frame[:4]) == len(frame) - 4
-    correlation_id, told = api_versions.read_response(version, frame[4:])
+    correlation_id, reported = api_versions.read_response(version, frame[4:])
     assert correlation_id == 7
-    assert ranges_in(told) == [(1, 4, 18), (8, 2, 99), (18, 0, 4), (60, 0, 2)]
+    assert ranges_in(reported) == [(1, 4, 18), (8, 2, 99), (18, 0, 4), (60, 0, 2)]
 
 
 def test_versions_that_sidefetch_upgrades_are_added_to_the_response() -> None:
@@ -63,9 +63,9 @@ def test_an_answer_in_v0_to_a_version_that_the_broker_does_not_serve_stays_one(v
 def test_to_a_version_newer_than_ours_the_answer_is_v0_with_ours() -> None:
     frame = api_versions.unsupported_version_response(7)
 
-    correlation_id, told = messages.read_response(ApiVersionsResponseV0, frame[4:])
-    assert (correlation_id, told.error_code) == (7, ErrorCode.unsupported_version)
-    assert ranges_in(told) == [(18, 0, 4)]
+    correlation_id, reported = messages.read_response(ApiVersionsResponseV0, frame[4:])
+    assert (correlation_id, reported.error_code) == (7, ErrorCode.unsupported_version)
+    assert ranges_in(reported) == [(18, 0, 4)]
 
 
 def test_software_of_a_client_is_empty_if_its_request_does_not_name_it() -> None:
@@ -96,11 +96,11 @@ def test_what_old_librdkafka_looks_for_stays_where_the_broker_has_it(broker: str
     served = BROKERS[broker]
     body = answer(3, *((key, first, last) for key, (first, last) in served.items()))
 
-    _, told = api_versions.read_response(
+    _, reported = api_versions.read_response(
         3, api_versions.rewrite_response(3, messages.response_frame(7, body)[4:])[4:]
     )
 
-    offered = api_versions.ranges_of(told)
+    offered = api_versions.ranges_of(reported)
     assert (version in offered[key]) == (served[key][0] <= version <= served[key][1])
 
 
@@ -109,19 +109,22 @@ def test_of_these_brokers_only_the_controllers_endpoints_are_hidden(broker: str)
     served = BROKERS[broker]
     body = answer(3, *((key, first, last) for key, (first, last) in served.items()))
 
-    _, told = api_versions.read_response(
+    _, reported = api_versions.read_response(
         3, api_versions.rewrite_response(3, messages.response_frame(7, body)[4:])[4:]
     )
 
-    assert {key: tuple(range_) for key, range_ in api_versions.ranges_of(told).items()} == {**served, 55: (0, 1)}
+    assert {key: tuple(range_) for key, range_ in api_versions.ranges_of(reported).items()} == {
+        **served,
+        55: (0, 1),
+    }
 
 
 def test_sasl_handshake_is_never_offered_above_1() -> None:
-    _, told = api_versions.read_response(
+    _, reported = api_versions.read_response(
         3, api_versions.rewrite_response(3, messages.response_frame(7, answer(3, (17, 0, 2)))[4:])[4:]
     )
 
-    assert ranges_in(told) == [(17, 0, 1)]
+    assert ranges_in(reported) == [(17, 0, 1)]
 
 
 @pytest.mark.parametrize("version", range(5))

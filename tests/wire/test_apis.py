@@ -63,8 +63,8 @@ def test_what_carries_addresses_is_bounded() -> None:
 
 @pytest.mark.parametrize("key", sorted(api_key_map))
 def test_every_version_that_is_offered_passes_and_no_other(key: int) -> None:
-    told = offered_ranges({key: VersionRange(0, 30)}).get(key)
+    reported = offered_ranges({key: VersionRange(0, 30)}).get(key)
 
     assert [version for version in range(31) if is_accepted(key, version)] == [
-        version for version in range(31) if told is not None and version in told
+        version for version in range(31) if reported is not None and version in reported
     ]

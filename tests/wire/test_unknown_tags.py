@@ -67,10 +67,10 @@ def test_addresses_are_rewritten_beside_unknown_tags(key: int, version: int) -> 
     body = filled(load_response_schema(key, version))
     frame = memoryview(unknown_tags.response_frame(7, body))[4:]
 
-    told = b"".join(replace_addresses(key, version, frame, map_address))
+    reported = b"".join(replace_addresses(key, version, frame, map_address))
 
-    assert int.from_bytes(told[:4]) == len(told) - 4
-    assert messages.read_response(type(body), told[4:]) == (7, moved(body))
+    assert int.from_bytes(reported[:4]) == len(reported) - 4
+    assert messages.read_response(type(body), reported[4:]) == (7, moved(body))
 
 
 @pytest.mark.parametrize("version", range(9, 14))
@@ -78,10 +78,10 @@ def test_metadata_keeps_its_unknown_tags_when_addresses_are_rewritten(version: i
     body = entity(ApiKey.METADATA, version, 1, 2)
     frame = memoryview(unknown_tags.response_frame(7, body))[4:]
 
-    told = b"".join(replace_addresses(ApiKey.METADATA, version, frame, map_address))
+    reported = b"".join(replace_addresses(ApiKey.METADATA, version, frame, map_address))
 
-    assert told.count(UNKNOWN_FIELD) == bytes(frame).count(UNKNOWN_FIELD) == 4
-    assert [host for _, host, _ in found(messages.read_response(type(body), told[4:])[1])] == ["127.0.0.1"] * 2
+    assert reported.count(UNKNOWN_FIELD) == bytes(frame).count(UNKNOWN_FIELD) == 4
+    assert [host for _, host, _ in found(messages.read_response(type(body), reported[4:])[1])] == ["127.0.0.1"] * 2
 
 
 @pytest.mark.parametrize("version", [3, 4])
@@ -164,9 +164,9 @@ def test_response_keeps_its_unknown_tags_when_endpoints_are_replaced(key: int, v
     body: Any = filled(load_response_schema(key, version))
     frame = memoryview(unknown_tags.response_frame(7, body))[4:]
 
-    told = b"".join(replace_addresses(key, version, frame, map_address))
+    reported = b"".join(replace_addresses(key, version, frame, map_address))
 
-    assert told.count(UNKNOWN_FIELD) == bytes(frame).count(UNKNOWN_FIELD) - len(body.node_endpoints)
+    assert reported.count(UNKNOWN_FIELD) == bytes(frame).count(UNKNOWN_FIELD) - len(body.node_endpoints)
 
 
 @pytest.mark.parametrize(("key", "version"), WITH_ENDPOINTS)

@@ -13,9 +13,9 @@ MORNING = 10
 END = 5 * 168 + MORNING + 1
 
 
-def exchange(hour: int, client_id: str | None, **told: Any) -> Row:
+def exchange(hour: int, client_id: str | None, **fields: Any) -> Row:
     connection_id = len(client_id or "")
-    return row("exchange", at_us=hour * HOUR_US + 1, client_id=client_id, connection_id=connection_id, **told)
+    return row("exchange", at_us=hour * HOUR_US + 1, client_id=client_id, connection_id=connection_id, **fields)
 
 
 def test_clients_that_left_their_past_are_told_with_the_reason(spark: SparkSession) -> None:

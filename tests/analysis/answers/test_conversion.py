@@ -13,7 +13,7 @@ def source(topic: str | None, record_bytes: int, node: int = 1) -> Row:
     return racks | {"topic": topic, "node": node, "leader_node": node, "bytes": record_bytes}
 
 
-def answer(*sources: Row, **told: Any) -> Row:
+def answer(*sources: Row, **fields: Any) -> Row:
     converted = {
         "converted_in_bytes": 1_000,
         "converted_out_bytes": 1_500,
@@ -23,7 +23,7 @@ def answer(*sources: Row, **told: Any) -> Row:
         "convert_us": 3_000,
     }
     speaks = {"client_id": "old", "software": "Sarama", "fetch_version": 2, "converted_to": 1}
-    return row("exchange", sources=list(sources), **speaks | converted | told)
+    return row("exchange", sources=list(sources), **speaks | converted | fields)
 
 
 def test_who_has_records_converted_of_which_topic_and_what_that_takes(spark: SparkSession) -> None:

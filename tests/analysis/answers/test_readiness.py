@@ -14,15 +14,15 @@ def used(key: int, version: int, requests: int = 1, size: int = 100, upgraded_to
     return {"key": key, "version": version, "upgraded_to": upgraded, "requests": requests, "bytes": size}
 
 
-def client(client_id: str | None, *apis: Row, **told: Any) -> Row:
-    return row("client", client_id=client_id, software="some 1.0", apis=list(apis), **told)
+def client(client_id: str | None, *apis: Row, **fields: Any) -> Row:
+    return row("client", client_id=client_id, software="some 1.0", apis=list(apis), **fields)
 
 
 def test_kafka_4_serves_what_its_brokers_advertise() -> None:
     # The ranges of ApiVersions responses of Kafka 4.3 and 4.4; for Produce, the versions that they serve.
-    told = {0: 3, 1: 4, 2: 1, 8: 2, 9: 1, 19: 2, 20: 1, 23: 2, 29: 1, 30: 1, 31: 1, 32: 1, 34: 1, 35: 1}
-    assert {key: SERVED_FROM[key] for key in told} == told
-    assert set(SERVED_FROM) - set(told) == {38, 39, 40, 41}
+    result = {0: 3, 1: 4, 2: 1, 8: 2, 9: 1, 19: 2, 20: 1, 23: 2, 29: 1, 30: 1, 31: 1, 32: 1, 34: 1, 35: 1}
+    assert {key: SERVED_FROM[key] for key in result} == result
+    assert set(SERVED_FROM) - set(result) == {38, 39, 40, 41}
     assert JOIN_GROUP not in SERVED_FROM
 
 

@@ -10,13 +10,13 @@ from tests.analysis.rows import ledger_of, row
 DAY_US = 86_400_000_000
 
 
-def exchange(connection_id: int = 1, request: int = 100, response: int = 1_000, **told: Any) -> Row:
+def exchange(connection_id: int = 1, request: int = 100, response: int = 1_000, **fields: Any) -> Row:
     directly = {"direct_request_bytes": request, "direct_response_bytes": response}
-    return row("exchange", connection_id=connection_id, client_id="billing", **directly | told)
+    return row("exchange", connection_id=connection_id, client_id="billing", **directly | fields)
 
 
-def fetch(connection_id: int = 1, request: int = 40, response: int = 900, **told: Any) -> Row:
-    return row("fetch", connection_id=connection_id, request_bytes=request, response_bytes=response, **told)
+def fetch(connection_id: int = 1, request: int = 40, response: int = 900, **fields: Any) -> Row:
+    return row("fetch", connection_id=connection_id, request_bytes=request, response_bytes=response, **fields)
 
 
 def source(topic: str | None, wanted: int, record_bytes: int) -> Row:

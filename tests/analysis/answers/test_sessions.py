@@ -9,14 +9,14 @@ from tests.analysis.rows import ledger_of, row
 S = 1_000_000
 
 
-def event(name: str, session_id: int, at_s: int, **told: Any) -> Row:
+def event(name: str, session_id: int, at_s: int, **fields: Any) -> Row:
     return row(
-        "session", event=name, session_id=session_id, at_us=at_s * S, **{"side": "upstream", "node": 1} | told
+        "session", event=name, session_id=session_id, at_us=at_s * S, **{"side": "upstream", "node": 1} | fields
     )
 
 
-def fetch(kind: str, **told: Any) -> Row:
-    return row("fetch", kind=kind, **{"node": 1, "connection_id": 1, "session_id": 7} | told)
+def fetch(kind: str, **fields: Any) -> Row:
+    return row("fetch", kind=kind, **{"node": 1, "connection_id": 1, "session_id": 7} | fields)
 
 
 def test_lives_ends_and_hits_of_sessions(spark: SparkSession) -> None:

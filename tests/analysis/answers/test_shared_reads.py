@@ -18,19 +18,19 @@ LARGE, SMALL = 10_000, 4_000
 """The records of two fetches: all clients get the large one, and the first five also the small one."""
 
 
-def exchange(connection_id: int, record_bytes: int, wanted: int, **told: Any) -> Row:
+def exchange(connection_id: int, record_bytes: int, wanted: int, **fields: Any) -> Row:
     """A client's fetch, which got its records from broker 1 in rack b; the leader is broker 2 in rack c."""
     where = {"topic": "t", "node": 1, "rack": "b", "leader_node": 2, "leader_rack": "c"}
     source = where | {"wanted": wanted, "bytes": record_bytes, "request_share_bytes": 20 * wanted}
     sizes = {"direct_request_bytes": 50 + 20 * wanted, "direct_response_bytes": 80 * wanted + record_bytes}
     columns = {"client_id": f"client-{connection_id}", "reader_rack": "a", "source_bytes": record_bytes}
-    return row("exchange", connection_id=connection_id, sources=[source], **columns | sizes | told)
+    return row("exchange", connection_id=connection_id, sources=[source], **columns | sizes | fields)
 
 
-def fetch(connection_id: int | None, record_bytes: int, **told: Any) -> Row:
-    told = {"node": 1, "rack": "b", "client_fetches": CLIENTS} | told
+def fetch(connection_id: int | None, record_bytes: int, **fields: Any) -> Row:
+    fields = {"node": 1, "rack": "b", "client_fetches": CLIENTS} | fields
     sizes = {"request_bytes": 60, "response_bytes": 200 + record_bytes, "record_bytes": record_bytes}
-    return row("fetch", connection_id=connection_id, **sizes | told)
+    return row("fetch", connection_id=connection_id, **sizes | fields)
 
 
 def shared_rows() -> list[Row]:
@@ -47,9 +47,9 @@ def shared_rows() -> list[Row]:
 
 def rows_of_others() -> list[Row]:
     """Rows of a process without sharing, and of a client that shares nothing with the others of its process."""
-    told = {"client_id": "alone", "proxy_id": "other"}
+    result = {"client_id": "alone", "proxy_id": "other"}
     return [
-        exchange(1, 500, 1, **told),
+        exchange(1, 500, 1, **result),
         fetch(1, 600, proxy_id="other", fetcher_id="1-long-poll", client_fetches=1, dropped_bytes=100),
         exchange(99, 300, 1, client_id="own-login"),
         fetch(99, 300, fetcher_id="1-long-poll", client_fetches=1),
@@ -68,17 +68,17 @@ def total(rows: list[Row], record: str, *names: str) -> int:
 def test_savings_count_delivered_records_for_each_client_and_fetched_ones_once(ledger: LedgerFrames) -> None:
     rows = [*shared_rows(), *rows_of_others()]
 
-    (told,) = savings(ledger, by=["cluster_id"]).collect()
+    (result,) = savings(ledger, by=["cluster_id"]).collect()
 
     direct_bytes = total(rows, "exchange", "direct_request_bytes", "direct_response_bytes")
     actual_bytes = total(rows, "fetch", "request_bytes", "response_bytes")
-    assert (told["direct_bytes"], told["actual_bytes"]) == (direct_bytes, actual_bytes)
-    assert told["saved_bytes"] == direct_bytes - actual_bytes
-    assert told["record_bytes"] == 2 * LARGE + SMALL + 600 + 300
-    assert told["dropped_bytes"] == LARGE + 100
-    assert told["delivered_bytes"] == CLIENTS * LARGE + 5 * SMALL + 500 + 300
-    assert told["delivery_ratio"] == told["delivered_bytes"] / told["record_bytes"]
-    assert told["is_modelled"] is False
+    assert (result["direct_bytes"], result["actual_bytes"]) == (direct_bytes, actual_bytes)
+    assert result["saved_bytes"] == direct_bytes - actual_bytes
+    assert result["record_bytes"] == 2 * LARGE + SMALL + 600 + 300
+    assert result["dropped_bytes"] == LARGE + 100
+    assert result["delivered_bytes"] == CLIENTS * LARGE + 5 * SMALL + 500 + 300
+    assert result["delivery_ratio"] == result["delivered_bytes"] / result["record_bytes"]
+    assert result["is_modelled"] is False
 
 
 def test_clients_pay_for_shared_fetches_by_what_they_received(ledger: LedgerFrames) -> None:
@@ -117,9 +117,9 @@ def test_savings_of_clients_and_topics_sum_up_to_those_of_the_whole(ledger: Ledg
 def test_shared_fetches_without_client_fetches_stay_without_a_client(spark: SparkSession) -> None:
     ledger = ledger_of(spark, fetch(None, LARGE))
 
-    (told,) = savings(ledger, by=["client_id"]).collect()
+    (result,) = savings(ledger, by=["client_id"]).collect()
 
-    assert (told["client_id"], told["actual_bytes"]) == (None, 260 + LARGE)
+    assert (result["client_id"], result["actual_bytes"]) == (None, 260 + LARGE)
 
 
 def test_shared_records_cross_racks_once(ledger: LedgerFrames) -> None:
@@ -153,7 +153,7 @@ def test_sources_that_are_not_listed_have_the_fetches_of_brokers_that_are_not_li
 
 
 def test_what_if_racks_count_shared_records_once(ledger: LedgerFrames) -> None:
-    (told,) = racks(ledger).collect()
+    (result,) = racks(ledger).collect()
 
-    assert (told["reader_rack"], told["bytes"]) == ("a", LARGE + SMALL + 500 + 300)
-    assert told["crossing_bytes"] == told["bytes"]
+    assert (result["reader_rack"], result["bytes"]) == ("a", LARGE + SMALL + 500 + 300)
+    assert result["crossing_bytes"] == result["bytes"]

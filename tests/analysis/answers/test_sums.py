@@ -85,12 +85,12 @@ def test_answers_add_up_to_the_rows(spark: SparkSession) -> None:
     }
     names = [name.split() for name in wanted]
     sums = [F.sum(F.when(F.col("answer") == answer, F.col(figure))) for answer, figure in names]
-    told = union_rows(
+    reported = union_rows(
         frame.select(F.lit(answer).alias("answer"), *{figure for of, figure in names if of == answer})
         for answer, frame in asked.items()
     )
 
-    (found,) = told.agg(*sums).collect()
+    (found,) = reported.agg(*sums).collect()
 
     assert len(wanted) == 17
     assert all(wanted.values())

@@ -159,14 +159,14 @@ def test_partitions_take_the_bytes_that_they_take_on_the_wire() -> None:
 
 def test_generated_upgrades_are_those_of_sidefetch() -> None:
     rows = of(list(fleet(FleetMix(), sidecars=40, hours=0.2)), "client")
-    told = {(api["key"], api["version"], api["upgraded_to"]) for row in rows for api in row["apis"]}
+    reported = {(api["key"], api["version"], api["upgraded_to"]) for row in rows for api in row["apis"]}
 
-    assert {to for key, _, to in told if key == FETCH} == {VERSION}
-    lifts = {(int(key), version): lift.to for (key, version), lift in UPGRADES.items()}
-    assert {each for each in told if each[0] != FETCH} == {
-        (key, version, lifts.get((key, version), version)) for key, version, _ in told if key != FETCH
+    assert {to for key, _, to in reported if key == FETCH} == {VERSION}
+    upgrades = {(int(key), version): upgrade.to for (key, version), upgrade in UPGRADES.items()}
+    assert {each for each in reported if each[0] != FETCH} == {
+        (key, version, upgrades.get((key, version), version)) for key, version, _ in reported if key != FETCH
     }
-    assert any(version != to for _, version, to in told)
+    assert any(version != to for _, version, to in reported)
 
 
 def test_there_is_more_in_the_afternoon_than_at_night() -> None:

@@ -55,7 +55,7 @@ def _savings() -> ReportSection:
     )
     rows = (
         (HOSTILE, 2e12, 0.97, 20_001 * _DAY_US, "=1+1"),
-        (LONG, -4e11, None, 20_001 * _DAY_US, "it asks for much, and is told little, " * 3),
+        (LONG, -4e11, None, 20_001 * _DAY_US, "it requests much, and receives little, " * 3),
         ("12 other clients", 1e10, 0.5, None, None),
     )
     charts = (

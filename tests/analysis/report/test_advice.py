@@ -52,13 +52,13 @@ def breaking(*clients: tuple[str, int]) -> Readiness:
     return Readiness(ranking(*rows), 9, 10**12)
 
 
-def pair(source: str, reader: str, gib: float, **told: Any) -> Row:
+def pair(source: str, reader: str, gib: float, **fields: Any) -> Row:
     size = round(gib * 2**30)
     is_crossing = None if "unknown" in (source, reader) else source != reader
     cost = gib * 0.02 if is_crossing else 0.0
     names = {"source_rack": source, "reader_rack": reader, "is_crossing": is_crossing}
     sums = {"bytes": size, "record_bytes": size, "cost": cost, "closest_bytes": 0, "closest_saved": 0.0}
-    return names | sums | told
+    return names | sums | fields
 
 
 def test_where_all_is_well_nothing_is_advised() -> None:
@@ -71,27 +71,27 @@ def test_what_breaks_comes_first_and_no_rule_fills_the_list() -> None:
         zones=Zones(ranking(pair("a", "b", 1000)), Prices()),
     )
 
-    told = advice(it)
+    advised = advice(it)
 
-    assert ["one" in told[0].title, "two" in told[1].title, "rack" in told[2].title] == [True] * 3
-    assert len(told) == 3
-    assert told[0].brings.value == 0.6
+    assert ["one" in advised[0].title, "two" in advised[1].title, "rack" in advised[2].title] == [True] * 3
+    assert len(advised) == 3
+    assert advised[0].brings.value == 0.6
 
 
 def test_what_crosses_is_told_for_a_month_and_where_it_is_most() -> None:
-    (told,) = advice(
+    (advised,) = advice(
         found(zones=Zones(ranking(pair("a", "b", 1000), pair("b", "b", 5), pair("c", "b", 1)), Prices()))
     )
 
-    assert told.brings.value == pytest.approx(1001 * 0.02 * 10)
-    assert "between a and b" in told.why
+    assert advised.brings.value == pytest.approx(1001 * 0.02 * 10)
+    assert "between a and b" in advised.why
 
 
 def test_readers_without_a_rack_are_told_with_what_that_may_cost() -> None:
-    (told,) = advice(found(zones=Zones(ranking(pair("a", "unknown", 100)), Prices())))
+    (advised,) = advice(found(zones=Zones(ranking(pair("a", "unknown", 100)), Prices())))
 
-    assert "rack of each Sidefetch" in told.title
-    assert told.brings.value == pytest.approx(100 * 0.02 * 10)
+    assert "rack of each Sidefetch" in advised.title
+    assert advised.brings.value == pytest.approx(100 * 0.02 * 10)
 
 
 def test_cents_are_not_worth_a_line() -> None:
@@ -100,34 +100,34 @@ def test_cents_are_not_worth_a_line() -> None:
 
 def test_conversions_are_told_by_the_cpu_of_a_month() -> None:
     row = {"client_id": "old", "software": "kafka-python", "converted_to": 1, "in_bytes": 10**12, "cpu_s": 3600.0}
-    (told,) = advice(found(conversion=ConversionFigures(ranking(row))))
+    (advised,) = advice(found(conversion=ConversionFigures(ranking(row))))
 
-    assert told.brings.value == 10 * 3600 * 1e6
+    assert advised.brings.value == 10 * 3600 * 1e6
 
 
 def test_slots_are_asked_for_where_sessions_lose_or_lack_them() -> None:
     side = {"side": "upstream", "created": 90, "evicted": 20, "refused": 10, "hit_ratio": 0.9}
-    (told,) = advice(found(sessions=Sessions((side,), NOBODY)))
+    (advised,) = advice(found(sessions=Sessions((side,), NOBODY)))
 
-    assert told.brings.value == 10
-    assert "slots" in told.title
+    assert advised.brings.value == 10
+    assert "slots" in advised.title
 
 
 @pytest.mark.parametrize(("cause", "remedy"), [("budget", "memory"), ("throttle", "quotas"), ("convert", "CPU")])
 def test_what_most_of_the_delay_is_for_is_told_with_its_remedy(cause: str, remedy: str) -> None:
     waits = tuple({"cause": each, "total_s": 60.0 if each == cause else 1.0} for each in DELAYS)
-    (told,) = advice(found(waiting=Waiting(waits, NOBODY)))
+    (advised,) = advice(found(waiting=Waiting(waits, NOBODY)))
 
-    assert remedy in told.title
-    assert told.brings.value == 60 / 64
+    assert remedy in advised.title
+    assert advised.brings.value == 60 / 64
 
 
 def test_rows_that_were_lost_are_told_last() -> None:
     it = found(readiness=breaking(("one", 1)))
     lost = attrs.evolve(it.read, about=attrs.evolve(it.about, lost_count=1000))
-    told = advice(attrs.evolve(it, read=lost))
+    advised = advice(attrs.evolve(it, read=lost))
 
-    assert told[-1].brings.value == 0.5
+    assert advised[-1].brings.value == 0.5
 
 
 def test_there_are_five_at_most() -> None:

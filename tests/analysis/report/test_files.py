@@ -7,11 +7,11 @@ from tests.analysis.report.reports import HOSTILE, report
 
 
 def test_json_has_all_of_the_model_with_tables_as_objects() -> None:
-    told = json.loads(as_json(report()))
+    reported = json.loads(as_json(report()))
 
-    assert told["about"]["row_count"] == 48_211_034
-    assert told["advice"][1]["brings"] == {"title": "a month", "value": 412.5, "unit": "usd", "note": ""}
-    table = told["sections"][0]["tables"][0]
+    assert reported["about"]["row_count"] == 48_211_034
+    assert reported["advice"][1]["brings"] == {"title": "a month", "value": 412.5, "unit": "usd", "note": ""}
+    table = reported["sections"][0]["tables"][0]
     assert table["rows"][0]["client_id"] == HOSTILE
     assert table["rows"][1]["saved_bytes"] == -400_000_000_000
     assert table["units"]["saved_bytes"] == "bytes"

@@ -12,10 +12,10 @@ from proxy.analysis.report.sections.savings import Savings, section
 NOBODY = Ranking((), 0, None)
 
 
-def section_of(**told: Any) -> ReportSection:
+def section_of(**fields: Any) -> ReportSection:
     """Return the section about one day; columns that a test does not name are 0."""
     names = ("exchanges", "fetches", "saved_requests", "dropped_bytes", "direct_looks", "saved_looks")
-    day = {"day": date(2026, 1, 1), "is_modelled": False, "is_sampled": False, **dict.fromkeys(names, 0), **told}
+    day = {"day": date(2026, 1, 1), "is_modelled": False, "is_sampled": False, **dict.fromkeys(names, 0), **fields}
     return section(Savings((day,), NOBODY, NOBODY))
 
 

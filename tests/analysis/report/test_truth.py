@@ -96,8 +96,8 @@ async def test_its_figures_are_the_bytes_that_went_over_the_wire(
     report = await reported(spark, tmp_path / "ledger", tmp_path / "report.json")
 
     (client,) = rows(report, "savings_clients")
-    assert (client["exchanges"], client["direct_bytes"]) == (3 * POLLS, bytes_of(at_client)) == told(at_client)
-    assert (client["fetches"], client["actual_bytes"]) == told(at_brokers)
+    assert (client["exchanges"], client["direct_bytes"]) == (3 * POLLS, bytes_of(at_client)) == totals(at_client)
+    assert (client["fetches"], client["actual_bytes"]) == totals(at_brokers)
     assert client["saved_bytes"] == bytes_of(at_client) - bytes_of(at_brokers)
     pairs = rows(report, "zones_pairs")
     racks = {broker.tap_port: broker.rack for broker in kafka4.brokers.values()}
@@ -112,7 +112,7 @@ async def test_its_figures_are_the_bytes_that_went_over_the_wire(
     assert about["row_count"] == len(lines)
 
 
-def told(fetches: list[SeenFetch]) -> tuple[int, int]:
+def totals(fetches: list[SeenFetch]) -> tuple[int, int]:
     return len(fetches), bytes_of(fetches)
 
 

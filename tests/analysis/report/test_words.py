@@ -5,7 +5,7 @@ from proxy.analysis.report.words import in_words, plural
 
 
 @pytest.mark.parametrize(
-    ("value", "unit", "told"),
+    ("value", "unit", "expected"),
     [
         (0, "bytes", "0 B"),
         (999, "bytes", "999 B"),
@@ -30,8 +30,8 @@ from proxy.analysis.report.words import in_words, plural
         ("billing", "text", "billing"),
     ],
 )
-def test_values_are_told_shortly_with_their_unit(value: Value, unit: Unit, told: str) -> None:
-    assert in_words(value, unit) == told
+def test_values_are_told_shortly_with_their_unit(value: Value, unit: Unit, expected: str) -> None:
+    assert in_words(value, unit) == expected
 
 
 def test_one_is_told_apart_from_many() -> None:

@@ -11,9 +11,9 @@ from tests.analysis.rows import columns, ledger_of, row
 KIB = 1024
 
 
-def converted(size: int, padding: int, with_data: int = 1, **told: Any) -> Row:
+def converted(size: int, padding: int, with_data: int = 1, **fields: Any) -> Row:
     sizes = {"converted_in_bytes": size, "converted_out_bytes": size, "padding_bytes": padding}
-    return row("exchange", with_data=with_data, **sizes, **told)
+    return row("exchange", with_data=with_data, **sizes, **fields)
 
 
 def bounds(spark: SparkSession, sizes: list[int], *rows: Row) -> dict[int, tuple[int, int, int]]:
@@ -29,22 +29,22 @@ def test_sets_are_guessed_or_converted_at_once_by_the_chunk(spark: SparkSession)
     large = converted(1000 * KIB, 30 * KIB)
     small = converted(64 * KIB, 0, weight=2.0)
     several = converted(320 * KIB, 5 * KIB, with_data=3)
-    told = 35 * KIB
+    result = 35 * KIB
 
     assert bounds(spark, [size * KIB for size in (32, 128, 256, 512, 1024)], large, small, several) == {
         # Guesses were off by 3 % at worst, which is less than the margin of a 32nd.
-        32 * KIB: (told, told, 30 * KIB + 2 * 2 * KIB + 10 * KIB),
-        128 * KIB: (told, told, told),
+        32 * KIB: (result, result, 30 * KIB + 2 * 2 * KIB + 10 * KIB),
+        128 * KIB: (result, result, result),
         # The large one's set is larger still; the three sets may be all below, or one of them above.
-        256 * KIB: (told, 30 * KIB, 35 * KIB),
-        512 * KIB: (told, 30 * KIB, 30 * KIB),
-        1024 * KIB: (told, 0, 0),
+        256 * KIB: (result, 30 * KIB, 35 * KIB),
+        512 * KIB: (result, 30 * KIB, 30 * KIB),
+        1024 * KIB: (result, 0, 0),
     }
 
 
 def test_the_worst_guess_is_taken_for_guesses_that_were_not_made(spark: SparkSession) -> None:
     off_by_a_tenth = converted(1000 * KIB, 100 * KIB)
 
-    told = bounds(spark, [32 * KIB], off_by_a_tenth, converted(100 * KIB, 0))
+    result = bounds(spark, [32 * KIB], off_by_a_tenth, converted(100 * KIB, 0))
 
-    assert told == {32 * KIB: (100 * KIB, 100 * KIB, 110 * KIB)}
+    assert result == {32 * KIB: (100 * KIB, 100 * KIB, 110 * KIB)}

@@ -16,10 +16,10 @@ def partition(topic: str, number: int, *nodes: int, out_of_sync: int = 0) -> Row
     return row("topology", topic=topic, partition=number, leader=nodes[0], replicas=replicas)
 
 
-def read(reader: str | None, topic: str | None, leader: int, node: int, size: int, **told: Any) -> Row:
+def read(reader: str | None, topic: str | None, leader: int, node: int, size: int, **fields: Any) -> Row:
     where = {"node": node, "rack": RACK_OF.get(node), "leader_node": leader, "leader_rack": RACK_OF.get(leader)}
     source = {"topic": topic, **where, "wanted": 1, "bytes": size, "request_share_bytes": 0}
-    return row("exchange", reader_rack=reader, sources=[source], **told)
+    return row("exchange", reader_rack=reader, sources=[source], **fields)
 
 
 def crossing(

@@ -4,9 +4,9 @@ from proxy.analysis.whatif.replay import BACK_OFF_S, Others, Outcome, Replay
 
 
 def fetched(
-    replay: Replay, fetcher: str, now_s: float, *, told_id: int = 0, size: int = 10, full: bool = False
+    replay: Replay, fetcher: str, now_s: float, *, session_id: int = 0, size: int = 10, full: bool = False
 ) -> None:
-    replay.apply_fetches("proxy", fetcher, told_id, size, 1, now_s, full=full)
+    replay.apply_fetches("proxy", fetcher, session_id, size, 1, now_s, full=full)
 
 
 def test_a_fetcher_that_never_asked_for_a_session_wants_none() -> None:
@@ -18,10 +18,10 @@ def test_a_fetcher_that_never_asked_for_a_session_wants_none() -> None:
 
 def test_a_fetcher_has_its_session_until_it_is_closed() -> None:
     replay = Replay(1, shards=1)
-    fetched(replay, "a", 0.0, told_id=7, full=True)
-    fetched(replay, "a", 1.0, told_id=7)
+    fetched(replay, "a", 0.0, session_id=7, full=True)
+    fetched(replay, "a", 1.0, session_id=7)
     replay.apply_end("proxy", 7, 2.0)
-    fetched(replay, "b", 3.0, told_id=8, full=True)
+    fetched(replay, "b", 3.0, session_id=8, full=True)
 
     outcome = replay.outcome
     assert (outcome.granted, outcome.refused, outcome.evicted) == (2, 0, 0)
@@ -31,18 +31,18 @@ def test_a_fetcher_has_its_session_until_it_is_closed() -> None:
 
 def test_a_fetch_about_nothing_gives_the_slot_back() -> None:
     replay = Replay(1, shards=1)
-    fetched(replay, "a", 0.0, told_id=7, full=True)
+    fetched(replay, "a", 0.0, session_id=7, full=True)
     fetched(replay, "a", 1.0, size=0)
-    fetched(replay, "b", 3.0, told_id=8, full=True)
+    fetched(replay, "b", 3.0, session_id=8, full=True)
 
     assert (replay.outcome.granted, replay.outcome.fetches) == (2, 2)
 
 
 def test_who_is_refused_asks_again_after_a_while() -> None:
     replay = Replay(1, shards=1)
-    fetched(replay, "a", 0.0, told_id=7, full=True)
+    fetched(replay, "a", 0.0, session_id=7, full=True)
     for second in range(int(BACK_OFF_S) + 1):
-        fetched(replay, "b", second, told_id=8, full=not second)
+        fetched(replay, "b", second, session_id=8, full=not second)
 
     outcome = replay.outcome
     assert (outcome.granted, outcome.refused) == (1, 2)
@@ -60,10 +60,10 @@ def test_a_refusal_of_then_is_a_session_where_there_is_room() -> None:
 
 def test_a_fetcher_that_is_slow_to_fetch_loses_its_session_and_notices() -> None:
     replay = Replay(1, shards=1)
-    fetched(replay, "a", 0.0, told_id=7, full=True)
-    fetched(replay, "b", 121.0, told_id=8, full=True)
-    fetched(replay, "a", 122.0, told_id=7)
-    fetched(replay, "a", 122.0 + BACK_OFF_S, told_id=7)
+    fetched(replay, "a", 0.0, session_id=7, full=True)
+    fetched(replay, "b", 121.0, session_id=8, full=True)
+    fetched(replay, "a", 122.0, session_id=7)
+    fetched(replay, "a", 122.0 + BACK_OFF_S, session_id=7)
 
     outcome = replay.outcome
     assert (outcome.granted, outcome.evicted, outcome.noticed, outcome.refused) == (2, 1, 1, 1)
@@ -72,7 +72,7 @@ def test_a_fetcher_that_is_slow_to_fetch_loses_its_session_and_notices() -> None
 def test_followers_take_slots_and_keep_them() -> None:
     replay = Replay(2, shards=1, others=Others(followers=1, clients=1, client_partitions=5))
     for second in range(0, 600, 30):
-        fetched(replay, "a", second, told_id=7, size=9, full=not second)
+        fetched(replay, "a", second, session_id=7, size=9, full=not second)
 
     outcome = replay.outcome
     assert outcome.peak_sessions == 2
@@ -86,7 +86,7 @@ def test_followers_take_slots_and_keep_them() -> None:
 def test_fetchers_of_which_nothing_is_heard_are_forgotten() -> None:
     replay = Replay(8, shards=1)
     for hour in range(100):
-        fetched(replay, f"fetcher {hour}", hour * 3600.0, told_id=hour + 1, full=True)
+        fetched(replay, f"fetcher {hour}", hour * 3600.0, session_id=hour + 1, full=True)
 
     assert len(replay._fetchers) <= 2
     assert len(replay._by_ledger_id) <= 2

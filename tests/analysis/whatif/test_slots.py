@@ -14,7 +14,7 @@ from tests.analysis.rows import columns, ledger_of, row
 SECOND_US = 1_000_000
 
 
-def fetch(at_s: float, session_id: int, **told: object) -> Row:
+def fetch(at_s: float, session_id: int, **fields: object) -> Row:
     at_us = int(at_s * SECOND_US)
     defaults = {
         "at_us": at_us,
@@ -24,7 +24,7 @@ def fetch(at_s: float, session_id: int, **told: object) -> Row:
         "kind": "incremental",
         "size": 10,
     }
-    return row("fetch", **{**defaults, "session_id": session_id, **told})
+    return row("fetch", **{**defaults, "session_id": session_id, **fields})
 
 
 def test_each_broker_is_played_with_each_number_of_slots(spark: SparkSession) -> None:
@@ -61,9 +61,9 @@ def test_fetchers_of_shared_caches_have_sessions_of_their_own(spark: SparkSessio
         fetch(1, 6, fetcher_id="cache-2/1-long-poll", **shared),
     )
 
-    (told,) = slots(ledger, [8], shards=1).collect()
+    (result,) = slots(ledger, [8], shards=1).collect()
 
-    assert (told["granted"], told["fetches"], told["peak_partitions"]) == (2, 2, 20)
+    assert (result["granted"], result["fetches"], result["peak_partitions"]) == (2, 2, 20)
 
 
 def test_a_generated_fleet_is_played_as_without_spark(spark: SparkSession) -> None:
@@ -73,9 +73,9 @@ def test_a_generated_fleet_is_played_as_without_spark(spark: SparkSession) -> No
 
     frame = slots(ledger_of(spark, *rows), [8], others=others)
 
-    told = {each["node"]: each["evicted"] + each["refused"] for each in frame.collect()}
-    assert told == {node: outcome.evicted + outcome.refused for node, outcome in played(rows, others).items()}
-    assert sum(told.values())
+    result = {each["node"]: each["evicted"] + each["refused"] for each in frame.collect()}
+    assert result == {node: outcome.evicted + outcome.refused for node, outcome in played(rows, others).items()}
+    assert sum(result.values())
 
 
 def played(rows: list[Row], others: Others) -> dict[int, Outcome]:

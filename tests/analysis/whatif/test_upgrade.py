@@ -16,7 +16,7 @@ def used(key: int, version: int, upgraded_to: int, requests: int) -> dict[str, i
     return {"key": key, "version": version, "upgraded_to": upgraded_to, "requests": requests, "bytes": 0}
 
 
-def upgraded(spark: SparkSession, **told: Any) -> dict[str, SparkRow]:
+def upgraded(spark: SparkSession, **fields: Any) -> dict[str, SparkRow]:
     converted = {"converted_in_bytes": 1000, "conversion_cpu_us": 7, "padding_bytes": 5}
     frame = upgrade(
         ledger_of(
@@ -28,7 +28,7 @@ def upgraded(spark: SparkSession, **told: Any) -> dict[str, SparkRow]:
             row("client", seq=2, **OLD, apis=[used(1, 1, 18, 12), used(2, 0, 1, 3), used(3, 0, 0, 1)]),
             row("client", seq=3, **NEW, apis=[used(1, 11, 18, 10)]),
         ),
-        **told,
+        **fields,
     )
     assert columns(frame.schema) == columns(RESULT)
     return {each["client_id"]: each for each in frame.collect()}

@@ -35,11 +35,11 @@ def test_topics_are_created_and_not_only_validated(version: int, body: bytes) ->
 
     played = play(19, version, body, [{"throttle_time": 7, "topics": [result]}])
 
-    lifted = asked(19, 2, played.bodies[0])
-    (topic,) = lifted.topics
+    upgraded = asked(19, 2, played.bodies[0])
+    (topic,) = upgraded.topics
     assert (topic.name, topic.num_partitions, topic.configs[0].value) == ("t", 3, "v")
-    assert lifted.timeout.total_seconds() == 1
-    assert not lifted.validate_only
+    assert upgraded.timeout.total_seconds() == 1
+    assert not upgraded.validate_only
     if version:
         assert decoded(admin.CreateTopicsResponse_v1, played).topic_errors == [("t", 36, "there already")]
     else:
@@ -54,23 +54,23 @@ def test_topics_that_are_only_to_be_validated_are() -> None:
     assert asked(19, 2, played.bodies[0]).validate_only
 
 
-@pytest.mark.parametrize(("code", "told"), [(0, 0), (41, 41), (89, -1)])
-def test_errors_of_topics_that_the_client_cannot_know_are_unknown_ones(code: int, told: int) -> None:
+@pytest.mark.parametrize(("code", "expected"), [(0, 0), (41, 41), (89, -1)])
+def test_errors_of_topics_that_the_client_cannot_know_are_unknown_ones(code: int, expected: int) -> None:
     body = encoded(admin.CreateTopicsRequest_v0, [("t", 3, 1, [], [])], 1000)
 
     played = play(19, 0, body, [{"topics": [{"name": "t", "error_code": code}]}])
 
-    assert decoded(admin.CreateTopicsResponse_v0, played).topic_errors == [("t", told)]
+    assert decoded(admin.CreateTopicsResponse_v0, played).topic_errors == [("t", expected)]
 
 
-@pytest.mark.parametrize(("code", "told"), [(0, 0), (3, 3), (73, 42)])
-def test_topics_are_deleted(code: int, told: int) -> None:
+@pytest.mark.parametrize(("code", "expected"), [(0, 0), (3, 3), (73, 42)])
+def test_topics_are_deleted(code: int, expected: int) -> None:
     body = encoded(admin.DeleteTopicsRequest_v0, ["t"], 1000)
 
     played = play(20, 0, body, [{"throttle_time": 7, "responses": [{"name": "t", "error_code": code}]}])
 
     assert played.bodies == [body]
-    assert decoded(admin.DeleteTopicsResponse_v0, played).topic_error_codes == [("t", told)]
+    assert decoded(admin.DeleteTopicsResponse_v0, played).topic_error_codes == [("t", expected)]
 
 
 # ------------------------------------------------------------------------------------------- configurations
@@ -85,12 +85,12 @@ def test_a_value_is_the_default_if_nobody_has_set_it(source: int, is_default: bo
 
     played = play(32, 0, body, [{"throttle_time": 7, "results": [result]}])
 
-    lifted = asked(32, 1, played.bodies[0])
-    assert [(each.resource_name, each.configuration_keys) for each in lifted.resources] == [("t", ("a",))]
-    assert not lifted.include_synonyms
-    told = decoded(admin.DescribeConfigsResponse_v0, played)
-    assert told.throttle_time_ms == 7
-    assert told.resources == [(0, "m", 2, "t", [("a", "1", True, is_default, False)])]
+    upgraded = asked(32, 1, played.bodies[0])
+    assert [(each.resource_name, each.configuration_keys) for each in upgraded.resources] == [("t", ("a",))]
+    assert not upgraded.include_synonyms
+    expected = decoded(admin.DescribeConfigsResponse_v0, played)
+    assert expected.throttle_time_ms == 7
+    assert expected.resources == [(0, "m", 2, "t", [("a", "1", True, is_default, False)])]
 
 
 # ------------------------------------------------------------------------------------------- access control
@@ -103,8 +103,8 @@ def test_acls_are_made_for_literal_names() -> None:
 
     (creation,) = asked(30, 1, played.bodies[0]).creations
     assert (creation.resource_name, creation.resource_pattern_type, creation.principal) == ("t", LITERAL, "User:a")
-    told = decoded(admin.CreateAclsResponse_v0, played)
-    assert (told.throttle_time_ms, told.creation_responses) == (7, [(31, "no")])
+    expected = decoded(admin.CreateAclsResponse_v0, played)
+    assert (expected.throttle_time_ms, expected.creation_responses) == (7, [(31, "no")])
 
 
 def test_acls_of_literal_names_are_described() -> None:
@@ -114,15 +114,15 @@ def test_acls_of_literal_names_are_described() -> None:
 
     played = play(29, 0, body, [{"throttle_time": 7, "resources": [resource]}])
 
-    lifted = asked(29, 1, played.bodies[0])
-    assert (lifted.resource_name_filter, lifted.pattern_type_filter, lifted.principal_filter) == (
+    upgraded = asked(29, 1, played.bodies[0])
+    assert (upgraded.resource_name_filter, upgraded.pattern_type_filter, upgraded.principal_filter) == (
         None,
         LITERAL,
         "User:a",
     )
-    told = decoded(admin.DescribeAclsResponse_v0, played)
-    assert told.resources == [(2, "t", [("User:a", "*", 3, 3)])]
-    assert told.throttle_time_ms == 7
+    expected = decoded(admin.DescribeAclsResponse_v0, played)
+    assert expected.resources == [(2, "t", [("User:a", "*", 3, 3)])]
+    assert expected.throttle_time_ms == 7
 
 
 def test_acls_of_literal_names_are_deleted() -> None:
@@ -134,8 +134,8 @@ def test_acls_of_literal_names_are_deleted() -> None:
 
     (deleted,) = asked(31, 1, played.bodies[0]).filters
     assert (deleted.resource_name_filter, deleted.pattern_type_filter) == ("t", LITERAL)
-    told = decoded(admin.DeleteAclsResponse_v0, played)
-    assert told.filter_responses == [(0, None, [(0, None, 2, "t", "User:a", "*", 3, 3)])]
+    expected = decoded(admin.DeleteAclsResponse_v0, played)
+    assert expected.filter_responses == [(0, None, [(0, None, 2, "t", "User:a", "*", 3, 3)])]
 
 
 # ----------------------------------------------------------------------------------------- joining a group
@@ -158,15 +158,18 @@ def test_who_has_one_timeout_has_it_for_both(version: int, body: bytes, rebalanc
 
     played = play(11, version, body, [{**joined, "members": [{"member_id": "m", "metadata": b"subscription"}]}])
 
-    lifted = asked(11, 2, played.bodies[0])
-    assert (lifted.session_timeout.total_seconds(), lifted.rebalance_timeout.total_seconds()) == (6, rebalance_s)
-    assert [(each.name, each.metadata) for each in lifted.protocols] == [("range", b"subscription")]
-    told = decoded(group.JoinGroupResponse_v1 if version else group.JoinGroupResponse_v0, played)
-    assert (told.error_code, told.generation_id, told.members) == (0, 1, [("m", b"subscription")])
+    upgraded = asked(11, 2, played.bodies[0])
+    assert (upgraded.session_timeout.total_seconds(), upgraded.rebalance_timeout.total_seconds()) == (
+        6,
+        rebalance_s,
+    )
+    assert [(each.name, each.metadata) for each in upgraded.protocols] == [("range", b"subscription")]
+    expected = decoded(group.JoinGroupResponse_v1 if version else group.JoinGroupResponse_v0, played)
+    assert (expected.error_code, expected.generation_id, expected.members) == (0, 1, [("m", b"subscription")])
 
 
-@pytest.mark.parametrize(("code", "told"), [(25, 25), (79, -1), (81, -1), (999, -1)])
-def test_errors_of_joining_that_the_client_cannot_know_are_unknown_ones(code: int, told: int) -> None:
+@pytest.mark.parametrize(("code", "expected"), [(25, 25), (79, -1), (81, -1), (999, -1)])
+def test_errors_of_joining_that_the_client_cannot_know_are_unknown_ones(code: int, expected: int) -> None:
     steps = UPGRADES[11, 0].steps
     assert steps is not None
     running = steps(memoryview(member(group.JoinGroupRequest_v0)))
@@ -175,7 +178,7 @@ def test_errors_of_joining_that_the_client_cannot_know_are_unknown_ones(code: in
     with pytest.raises(StopIteration) as done:
         running.send(memoryview(bytes(4) + struct.pack(">h", code) + b"rest"))
 
-    assert b"".join(done.value.value) == struct.pack(">h", told) + b"rest"
+    assert b"".join(done.value.value) == struct.pack(">h", expected) + b"rest"
 
 
 # --------------------------------------------------------------------------------------------------- epochs

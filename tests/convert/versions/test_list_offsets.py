@@ -42,7 +42,7 @@ def offsets(body: bytes | None) -> list[tuple[int, int, list[int]]]:
 
 
 @pytest.mark.parametrize(
-    ("timestamp", "most", "told"),
+    ("timestamp", "most", "expected"),
     [
         (LATEST, 1, [100]),
         (LATEST, 2, [100, 20]),
@@ -56,10 +56,10 @@ def offsets(body: bytes | None) -> list[tuple[int, int, list[int]]]:
         (LATEST, -1, []),
     ],
 )
-def test_the_offsets_of_one_partition(timestamp: int, most: int, told: list[int]) -> None:
+def test_the_offsets_of_one_partition(timestamp: int, most: int, expected: list[int]) -> None:
     played = play(2, 0, asked((0, timestamp, most)), broker)
 
-    assert offsets(played.body) == [(0, 0, told)]
+    assert offsets(played.body) == [(0, 0, expected)]
 
 
 def test_a_log_that_is_empty_has_one_offset_however_many_are_wanted() -> None:
@@ -103,12 +103,12 @@ def _partitions(bodies: list[bytes]) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("code", "told"), [(3, 3), (6, 6), (29, 29), (56, 6), (74, 6), (75, 6), (78, 5), (43, -1), (42, -1)]
+    ("code", "expected"), [(3, 3), (6, 6), (29, 29), (56, 6), (74, 6), (75, 6), (78, 5), (43, -1), (42, -1)]
 )
-def test_an_error_is_told_as_the_client_knows_it_and_without_offsets(code: int, told: int) -> None:
+def test_an_error_is_told_as_the_client_knows_it_and_without_offsets(code: int, expected: int) -> None:
     answers = [{"topics": [{"name": "t", "partitions": [{"partition_index": 0, "error_code": code}]}]}]
 
-    assert offsets(play(2, 0, asked((0, LATEST, 1)), answers).body) == [(0, told, [])]
+    assert offsets(play(2, 0, asked((0, LATEST, 1)), answers).body) == [(0, expected, [])]
 
 
 def test_a_partition_that_the_broker_says_nothing_of_is_in_error() -> None:

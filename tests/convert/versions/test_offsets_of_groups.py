@@ -19,11 +19,11 @@ def committed(*codes: int) -> dict[str, Any]:
     return {"topics": [{"name": "t", "partitions": partitions}]}
 
 
-def fetched(*told: tuple[int, int, str | None]) -> dict[str, Any]:
+def fetched(*expected: tuple[int, int, str | None]) -> dict[str, Any]:
     """Offset, error, metadata."""
     partitions = [
         {"partition_index": index, "committed_offset": offset, "error_code": code, "metadata": metadata}
-        for index, (offset, code, metadata) in enumerate(told)
+        for index, (offset, code, metadata) in enumerate(expected)
     ]
     return {"topics": [{"name": "t", "partitions": partitions}]}
 
@@ -84,24 +84,24 @@ def test_a_coordinator_that_is_not_ready_or_none_any_more_is_found_again(code: i
     assert codes_in(played.body) == [0, 0]
 
 
-@pytest.mark.parametrize(("version", "body", "told"), [(0, COMMIT_V0, -1), (1, COMMIT_V1, 16)])
-def test_one_that_is_never_found_is_told_as_the_version_would(version: int, body: bytes, told: int) -> None:
+@pytest.mark.parametrize(("version", "body", "expected"), [(0, COMMIT_V0, -1), (1, COMMIT_V1, 16)])
+def test_one_that_is_never_found_is_told_as_the_version_would(version: int, body: bytes, expected: int) -> None:
     moved = committed(NOT_COORDINATOR, NOT_COORDINATOR)
 
-    assert codes_in(play(8, version, body, [moved] * 6).body) == [told, told]
+    assert codes_in(play(8, version, body, [moved] * 6).body) == [expected, expected]
 
 
-@pytest.mark.parametrize(("version", "body", "told"), [(0, COMMIT_V0, -1), (1, COMMIT_V1, 15)])
+@pytest.mark.parametrize(("version", "body", "expected"), [(0, COMMIT_V0, -1), (1, COMMIT_V1, 15)])
 def test_a_cluster_that_knows_no_coordinator_is_told_as_the_version_would(
-    version: int, body: bytes, told: int
+    version: int, body: bytes, expected: int
 ) -> None:
     moved = committed(NOT_COORDINATOR, NOT_COORDINATOR)
 
-    assert codes_in(play(8, version, body, [moved, *[None] * 5]).body) == [told, told]
+    assert codes_in(play(8, version, body, [moved, *[None] * 5]).body) == [expected, expected]
 
 
 @pytest.mark.parametrize(
-    ("version", "body", "code", "told"),
+    ("version", "body", "code", "expected"),
     [
         (0, COMMIT_V0, 12, 12),
         (0, COMMIT_V0, 25, -1),
@@ -112,8 +112,10 @@ def test_a_cluster_that_knows_no_coordinator_is_told_as_the_version_would(
         (1, COMMIT_V1, 82, -1),
     ],
 )
-def test_other_errors_are_told_as_the_version_knows_them(version: int, body: bytes, code: int, told: int) -> None:
-    assert codes_in(play(8, version, body, [committed(0, code)]).body) == [0, told]
+def test_other_errors_are_told_as_the_version_knows_them(
+    version: int, body: bytes, code: int, expected: int
+) -> None:
+    assert codes_in(play(8, version, body, [committed(0, code)]).body) == [0, expected]
 
 
 def offsets_in(body: bytes | None) -> list[tuple[int, str, int]]:

@@ -38,14 +38,14 @@ def sent(sets: dict[str, dict[int, bytes]], *, acks: int = 1) -> bytes:
 
 def done(*partitions: tuple[int, int, int], topic: str = "t", **more: Any) -> dict[str, Any]:
     """*partitions*: index, error, base offset."""
-    told = [
+    decoded = [
         {"index": index, "error_code": code, "base_offset": offset, "log_append_time": APPENDED}
         for index, code, offset in partitions
     ]
-    return {"responses": [{"name": topic, "partition_responses": told}], **more}
+    return {"responses": [{"name": topic, "partition_responses": decoded}], **more}
 
 
-def lifted(played: Any) -> list[dict[tuple[str, int], bytes]]:
+def upgraded(played: Any) -> list[dict[tuple[str, int], bytes]]:
     """Return the fields of each request to the broker."""
     requests = [asked(0, 3, body) for body in played.bodies]
     return [
@@ -54,7 +54,7 @@ def lifted(played: Any) -> list[dict[tuple[str, int], bytes]]:
     ]
 
 
-def told(version: int, body: bytes | None) -> list[tuple[Any, ...]]:
+def decoded(version: int, body: bytes | None) -> list[tuple[Any, ...]]:
     kind = (produce.ProduceResponse_v0, produce.ProduceResponse_v1, produce.ProduceResponse_v2)[version]
     decoded = kind.decode(body)
     assert decoded.encode() == body
@@ -67,16 +67,16 @@ def test_a_set_becomes_a_batch_in_a_request_of_no_transaction(version: int) -> N
 
     request = asked(0, 3, played.bodies[0])
     assert (request.transactional_id, request.acks, request.timeout.total_seconds()) == (None, 1, 1.5)
-    assert lifted(played) == [{("t", 0): b"a", ("t", 1): b"b", ("u", 0): b"c"}]
+    assert upgraded(played) == [{("t", 0): b"a", ("t", 1): b"b", ("u", 0): b"c"}]
 
 
 def test_each_version_is_told_what_it_knows() -> None:
     answers = [done((0, 0, 7), throttle_time=30)]
     body = sent({"t": {0: b"a"}})
 
-    assert told(0, play(0, 0, body, answers).body) == [(0, 0, 7)]
-    assert told(1, play(0, 1, body, answers).body) == [(0, 0, 7)]
-    assert told(2, play(0, 2, body, answers).body) == [(0, 0, 7, int(APPENDED.timestamp() * 1000))]
+    assert decoded(0, play(0, 0, body, answers).body) == [(0, 0, 7)]
+    assert decoded(1, play(0, 1, body, answers).body) == [(0, 0, 7)]
+    assert decoded(2, play(0, 2, body, answers).body) == [(0, 0, 7, int(APPENDED.timestamp() * 1000))]
     last = [play(0, version, body, answers).body for version in (1, 2)]
     assert [each[-4:] for each in last if each is not None] == [(30).to_bytes(4)] * 2
 
@@ -99,21 +99,21 @@ def test_each_version_is_told_what_it_knows() -> None:
 def test_an_error_is_told_as_the_version_knows_it(version: int, code: int, expected: int) -> None:
     played = play(0, version, sent({"t": {0: b"a"}}), [done((0, code, -1))])
 
-    assert told(version, played.body)[0][:3] == (0, expected, -1)
+    assert decoded(version, played.body)[0][:3] == (0, expected, -1)
 
 
 def test_what_cannot_be_converted_is_not_sent_and_the_rest_is() -> None:
     played = play(0, 2, sent({"t": {0: BAD_CRC, 1: b"b"}}), [done((1, 0, 8))])
 
-    assert lifted(played) == [{("t", 1): b"b"}]
-    assert [each[:3] for each in told(2, played.body)] == [(0, 2, -1), (1, 0, 8)]
+    assert upgraded(played) == [{("t", 1): b"b"}]
+    assert [each[:3] for each in decoded(2, played.body)] == [(0, 2, -1), (1, 0, 8)]
 
 
 def test_nothing_is_sent_if_nothing_can_be() -> None:
     played = play(0, 2, sent({"t": {0: BAD_CRC, 1: b""}}), [])
 
     assert played.bodies == []
-    assert [each[:3] for each in told(2, played.body)] == [(0, 2, -1), (1, 0, -1)]
+    assert [each[:3] for each in decoded(2, played.body)] == [(0, 2, -1), (1, 0, -1)]
 
 
 def test_a_large_set_is_sent_in_several_requests_one_after_another() -> None:
@@ -124,9 +124,9 @@ def test_a_large_set_is_sent_in_several_requests_one_after_another() -> None:
         [done((0, 0, 7), (1, 0, 1), throttle_time=1), done((0, 0, 8), throttle_time=9), done((0, 0, 9))],
     )
 
-    assert lifted(played) == [{("t", 0): b"a", ("t", 1): b"d"}, {("t", 0): b"b"}, {("t", 0): b"c"}]
+    assert upgraded(played) == [{("t", 0): b"a", ("t", 1): b"d"}, {("t", 0): b"b"}, {("t", 0): b"c"}]
     assert [step.is_last for step in played.steps if isinstance(step, SendToBroker)] == [False, False, True]
-    assert told(1, played.body) == [(0, 0, 7), (1, 0, 1)]
+    assert decoded(1, played.body) == [(0, 0, 7), (1, 0, 1)]
     assert played.body is not None
     assert played.body[-4:] == (9).to_bytes(4)
 
@@ -139,24 +139,24 @@ def test_the_first_error_ends_a_partition_and_no_other() -> None:
         [done((0, 0, 7), (1, 0, 1)), done((0, 19, -1), (1, 0, 2)), done((1, 0, 3))],
     )
 
-    assert lifted(played)[2] == {("t", 1): b"f"}
-    assert told(0, played.body) == [(0, 19, -1), (1, 0, 1)]
+    assert upgraded(played)[2] == {("t", 1): b"f"}
+    assert decoded(0, played.body) == [(0, 19, -1), (1, 0, 1)]
 
 
 def test_an_error_of_all_ends_the_request() -> None:
     played = play(0, 0, sent({"t": {0: b"a|b"}}), [done((0, 6, -1))])
 
-    assert told(0, played.body) == [(0, 6, -1)]
+    assert decoded(0, played.body) == [(0, 6, -1)]
 
 
 def test_a_partition_that_the_broker_says_nothing_of_is_in_error() -> None:
-    assert told(0, play(0, 0, sent({"t": {0: b"a"}}), [{"responses": []}]).body) == [(0, -1, -1)]
+    assert decoded(0, play(0, 0, sent({"t": {0: b"a"}}), [{"responses": []}]).body) == [(0, -1, -1)]
 
 
 def test_without_acknowledgement_nothing_is_waited_for() -> None:
     played = play(0, 2, sent({"t": {0: b"a|b"}}, acks=0), [])
 
-    assert lifted(played) == [{("t", 0): b"a"}, {("t", 0): b"b"}]
+    assert upgraded(played) == [{("t", 0): b"a"}, {("t", 0): b"b"}]
     assert {asked(0, 3, body).acks for body in played.bodies} == {0}
     assert played.body is None
 
@@ -199,4 +199,4 @@ def test_a_set_that_is_null_is_an_empty_one() -> None:
 
     played = play(0, 0, body[:-4] + b"\xff\xff\xff\xff", [])
 
-    assert told(0, played.body) == [(0, 0, -1)]
+    assert decoded(0, played.body) == [(0, 0, -1)]

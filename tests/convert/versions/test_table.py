@@ -1,4 +1,4 @@
-"""The table of lifts as a whole."""
+"""The table of upgrades as a whole."""
 
 import subprocess
 import sys
@@ -28,9 +28,9 @@ def test_an_api_is_imported_with_the_first_request_that_is_lifted() -> None:
         " (11, 0) in UPGRADES and len(UPGRADES);"
         " before = {*sys.modules}; UPGRADES[11, 0]; print(*{*sys.modules} - before)"
     )
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    reported = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
 
-    versions = {each.rpartition(".")[2] for each in told.split() if each.startswith("proxy.convert.versions.")}
+    versions = {each.rpartition(".")[2] for each in reported.split() if each.startswith("proxy.convert.versions.")}
     assert versions == {"join_group", "entities"}
 
 
@@ -42,19 +42,19 @@ def test_what_is_not_lifted_is_not_there(version: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize(("key", "version"), UPGRADES)
 def test_a_lift_goes_to_the_nearest_version_that_was_kept(key: int, version: int) -> None:
-    lift = UPGRADES[key, version]
-    assert (lift.key, lift.version, lift.to) == (key, version, TARGETS[key, version])
-    assert lift.to == REMOVED[key][-1] + 1
+    upgrade = UPGRADES[key, version]
+    assert (upgrade.key, upgrade.version, upgrade.to) == (key, version, TARGETS[key, version])
+    assert upgrade.to == REMOVED[key][-1] + 1
     assert load_request_schema(key, TARGETS[key, version])
     assert is_accepted(key, version)
 
 
 @pytest.mark.parametrize(("key", "version"), [each for each in UPGRADES if UPGRADES[each].steps])
 def test_a_request_that_is_cut_short_is_malformed_or_passes_as_it_is(key: int, version: int) -> None:
-    lift = UPGRADES[key, version]
-    assert lift.steps is not None
+    upgrade = UPGRADES[key, version]
+    assert upgrade.steps is not None
     try:
-        step = next(lift.steps(memoryview(b"\0")))
+        step = next(upgrade.steps(memoryview(b"\0")))
     except MalformedFrame:
         return
     assert b"".join(step.body).startswith(b"\0")  # type: ignore[union-attr]  # only requests pass as they are
@@ -67,11 +67,11 @@ def test_a_broker_that_serves_the_old_versions_is_offered_as_it_is() -> None:
 
 
 def test_in_front_of_kafka_4_everything_is_offered_from_0() -> None:
-    told = offered_ranges({key: VersionRange(*range_) for key, range_ in BROKERS["4.3"].items()}, TARGETS)
+    reported = offered_ranges({key: VersionRange(*range_) for key, range_ in BROKERS["4.3"].items()}, TARGETS)
 
-    assert {key: range_.first for key, range_ in told.items()} == dict.fromkeys(told, 0)
-    assert told[1] == VersionRange(0, 18)
-    assert told[2] == VersionRange(0, 11)
+    assert {key: range_.first for key, range_ in reported.items()} == dict.fromkeys(reported, 0)
+    assert reported[1] == VersionRange(0, 18)
+    assert reported[2] == VersionRange(0, 11)
 
 
 def test_what_cannot_be_lifted_is_not_offered() -> None:
@@ -101,6 +101,6 @@ def test_what_a_broker_serves_itself(
 def test_markdown_table_has_a_row_for_every_version() -> None:
     table = markdown_table()
 
-    for lift in UPGRADES.values():
-        assert f"| {lift.api} |" in table
-        assert lift.loses in table
+    for upgrade in UPGRADES.values():
+        assert f"| {upgrade.api} |" in table
+        assert upgrade.loses in table

@@ -1,4 +1,4 @@
-"""One lift without a broker: old messages by kafka-python's layouts, new ones by kio's, neither of them ours."""
+"""One upgrade without a broker: old messages by kafka-python's layouts, new ones by kio's, neither of them ours."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -31,10 +31,10 @@ class Played:
 
 
 def play(key: int, version: int, body: bytes, answers: Iterable[Answer] | Callable[[Any], Answer]) -> Played:
-    """Take all steps; a broker that serves the version lifted to gives *answers* in turn, or as it is asked."""
-    lift = UPGRADES[key, version]
-    assert lift.steps is not None
-    steps, played, came_back = lift.steps(memoryview(body)), Played(), None
+    """Take all steps; *answers* are the responses of a broker in turn, or a function of the request."""
+    upgrade = UPGRADES[key, version]
+    assert upgrade.steps is not None
+    steps, played, came_back = upgrade.steps(memoryview(body)), Played(), None
     given = iter(answers) if not callable(answers) else None
     while True:
         try:
@@ -48,8 +48,8 @@ def play(key: int, version: int, body: bytes, answers: Iterable[Answer] | Callab
         elif isinstance(step, SendToBroker) and not step.is_answered:
             came_back = None
         else:
-            said = next(given) if given is not None else answers(asked(key, lift.to, b"".join(step.body)))  # type: ignore[operator]  # it is one or the other
-            came_back = None if said is None else memoryview(answer(key, lift.to, said))
+            said = next(given) if given is not None else answers(asked(key, upgrade.to, b"".join(step.body)))  # type: ignore[operator]  # it is one or the other
+            came_back = None if said is None else memoryview(answer(key, upgrade.to, said))
     assert given is None or next(given, None) is None, "not all answers were asked for"
     return played
 
@@ -73,7 +73,7 @@ def answer(key: int, version: int, said: Mapping[str, Any]) -> bytes:
     return encode_response(key, version, 0, said)[_SIZE_BYTES + _RESPONSE_HEADER_BYTES :]
 
 
-def told(key: int, version: int, body: bytes) -> Any:
+def decoded_response(key: int, version: int, body: bytes) -> Any:
     """An answer's body as kio reads it."""
     return read_response(key, version, bytes(_RESPONSE_HEADER_BYTES) + body)[1]
 

@@ -65,8 +65,8 @@ def cluster() -> Cluster:
 
 async def asked_of(cluster: Cluster, names: Names, log: io.StringIO | None = None) -> Destinations:
     trio.socket.set_custom_hostname_resolver(names)
-    told = Log("text", "info", log or io.StringIO())
-    return Destinations(cluster, refresh_s=1, log=told, on_resolved=lambda: None)
+    reported = Log("text", "info", log or io.StringIO())
+    return Destinations(cluster, refresh_s=1, log=reported, on_resolved=lambda: None)
 
 
 async def test_a_broker_is_at_all_addresses_of_its_name(cluster: Cluster, names: Names) -> None:

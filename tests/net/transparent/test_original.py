@@ -13,18 +13,18 @@ from proxy.net.transparent.original import original_destination
 
 @attrs.frozen
 class Accepted:
-    """A socket whose kernel returns *told*, or fails with that number."""
+    """A socket whose kernel returns *reported*, or fails with that number."""
 
     family: socket.AddressFamily
-    told: bytes | int
+    reported: bytes | int
     name: tuple[str, int] = ("127.0.0.1", 15092)
 
     def getsockopt(self, level: int, option: int, size: int, /) -> bytes:
         assert (level, option) == (41 if self.family == socket.AF_INET6 else 0, 80)
-        if isinstance(self.told, int):
-            raise OSError(self.told, "as told")
-        assert len(self.told) == size
-        return self.told
+        if isinstance(self.reported, int):
+            raise OSError(self.reported, "injected")
+        assert len(self.reported) == size
+        return self.reported
 
     def getsockname(self) -> tuple[str, int]:
         return self.name
@@ -55,7 +55,7 @@ def test_where_the_kernel_tracks_nothing_nothing_was_redirected(number: int) -> 
 
 
 def test_any_other_failure_is_told() -> None:
-    with pytest.raises(OSError, match="as told"):
+    with pytest.raises(OSError, match="injected"):
         original_destination(Accepted(socket.AF_INET, errno.ENOTCONN))
 
 

@@ -89,7 +89,7 @@ async def client(it: Proxied, kernel: Kernel, destination: Address | None) -> As
         yield connection
 
 
-async def told(connection: KafkaConnection) -> set[tuple[int, str, int]]:
+async def listed_brokers(connection: KafkaConnection) -> set[tuple[int, str, int]]:
     """Return the brokers in this client's Metadata."""
     brokers = (await connection.call("metadata", 5, {})).brokers
     return {(each.node_id, each.host, each.port) for each in brokers}
@@ -134,18 +134,18 @@ async def test_answers_say_where_the_brokers_really_are(kernel: Kernel) -> None:
             ):
                 assert await connection.call(api, version, asked) == await direct.call(api, version, asked)
         async with it.client() as connection:
-            assert await told(connection) == {(n, "127.0.0.1", it.port_of(n)) for n in (1, 2, 3)}
+            assert await listed_brokers(connection) == {(n, "127.0.0.1", it.port_of(n)) for n in (1, 2, 3)}
 
 
 async def test_who_was_going_elsewhere_is_served_as_by_any_broker(kernel: Kernel) -> None:
     async with clustered() as it, client(it, kernel, SERVICE) as connection:
-        assert await told(connection) == {(n, *attrs.astuple(broker(it, n))) for n in (1, 2, 3)}
+        assert await listed_brokers(connection) == {(n, *attrs.astuple(broker(it, n))) for n in (1, 2, 3)}
         assert await errors(connection) in [led_by(node_id) for node_id in (1, 2, 3)]
 
 
 async def test_who_has_connected_to_the_listener_itself_is_served_as_by_any_broker(kernel: Kernel) -> None:
     async with clustered() as it, client(it, kernel, None) as connection:
-        assert await told(connection) == {(n, *attrs.astuple(broker(it, n))) for n in (1, 2, 3)}
+        assert await listed_brokers(connection) == {(n, *attrs.astuple(broker(it, n))) for n in (1, 2, 3)}
 
 
 async def test_a_broker_that_is_new_is_looked_for_when_a_client_goes_there(kernel: Kernel) -> None:
@@ -169,15 +169,15 @@ async def test_who_was_taken_for_anybodys_comes_again_once_the_broker_is_known(
         cluster.stop(3)
         async with transparent(cluster) as it:
             async with client(it, kernel, where) as early, client(it, kernel, SERVICE) as other:
-                assert len(await told(early)) == 2
-                await told(other)
+                assert len(await listed_brokers(early)) == 2
+                await listed_brokers(other)
                 await cluster.start(3)
                 async with it.client() as somebody:
                     await somebody.call("metadata", 5, {"topics": [{"name": "t"}]})
                     await fetch_of_a_new_topic(somebody, cluster)
                 with trio.fail_after(ANSWER_S):
                     assert await early.receive_frame() is None
-                assert len(await told(other)) == 3
+                assert len(await listed_brokers(other)) == 3
             async with client(it, kernel, where) as again:
                 assert await errors(again) == led_by(3)
 
@@ -193,7 +193,7 @@ async def test_an_address_of_two_brokers_is_none_of_either(kernel: Kernel) -> No
         for node_id in (2, 3):
             cluster.state.addresses[node_id] = cluster.state.addresses[1]
         async with transparent(cluster) as it, client(it, kernel, broker(it, 1)) as connection:
-            await told(connection)
+            await listed_brokers(connection)
             assert it.logged("broker-address-ambiguous")
             (line,) = it.logged("connection-redirected")
             assert not any(f"node={node_id}" in line for node_id in (1, 2, 3))
@@ -339,7 +339,7 @@ async def test_a_host_without_ipv6_is_listened_on_without_it(monkeypatch: pytest
         async with running(cluster, configured(cluster.bootstrap, transparent=both)) as it:
             assert len(it.logged("listen-address-skipped")) == 1
             async with connect(f"127.0.0.1:{port}") as connection:
-                assert len(await told(connection)) == 1
+                assert len(await listed_brokers(connection)) == 1
         with pytest.raises(ExceptionGroup) as refused:
             async with running(cluster, configured(cluster.bootstrap, transparent=both[:1])):
                 pass

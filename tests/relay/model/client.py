@@ -95,7 +95,7 @@ class ModelClient:
         self._plan = FetchPlan(NO_SESSION, FINAL_EPOCH, {}, (), 0)
         """The session fields of the waiting exchange."""
         self._asked: Mapping[PartitionKey, FetchPartition] = {}
-        self._told: dict[PartitionKey, PartitionReply] = {}
+        self._reported: dict[PartitionKey, PartitionReply] = {}
         """The values that responses within the session need not repeat."""
         self.isolation = isolation
         self.positions: dict[Name, Position] = {}
@@ -183,15 +183,17 @@ class ModelClient:
         if not replies and response.throttle_ms and self.version >= _SESSIONS_VERSION + 1:
             return exchange, response, []
         names = {topic_id: name for name, topic_id in exchange.ids.items()} if self.by_id else {}
-        told = [(names[topic] if isinstance(topic, bytes) else topic, reply.partition) for topic, reply in replies]
-        assert told == list(exchange.asks), "partitions are missing, or not in the client's order"
-        said = [Said(name, exchange.asks[name], reply) for name, (_, reply) in zip(told, replies, strict=True)]
+        reported = [
+            (names[topic] if isinstance(topic, bytes) else topic, reply.partition) for topic, reply in replies
+        ]
+        assert reported == list(exchange.asks), "partitions are missing, or not in the client's order"
+        said = [Said(name, exchange.asks[name], reply) for name, (_, reply) in zip(reported, replies, strict=True)]
         return exchange, response, said
 
     def _filled_in(
         self, response: FetchResponse, replies: list[tuple[Topic, PartitionReply]]
     ) -> list[tuple[Topic, PartitionReply]]:
-        """*replies*, and what the session has told before of all others, in the order of asking."""
+        """*replies*, and the last response of the session for all others, in the order of the request."""
         given = {PartitionKey(topic, reply.partition): reply for topic, reply in replies}
         session_id = SessionId(response.session_id)
         said = SessionResponseFields(response.error, session_id, response.throttle_ms, given.keys())
@@ -200,16 +202,16 @@ class ModelClient:
         if not given and response.throttle_ms:
             return []
         if self._plan.is_full:
-            self._told = {}
+            self._reported = {}
         for key, reply in given.items():
             offsets_only = reply._replace(aborted=None, preferred_read_replica=UNKNOWN, records=b"")
-            self._told.pop(key, None)
+            self._reported.pop(key, None)
             if not reply.error:
-                self._told[key] = offsets_only
+                self._reported[key] = offsets_only
         if self._plan.is_full:
             return replies
-        assert all(key in given or key in self._told for key in self._asked), "nothing was ever told of it"
-        return [(key.topic, given.get(key) or self._told[key]) for key in self._asked]
+        assert all(key in given or key in self._reported for key in self._asked), "no response ever had it"
+        return [(key.topic, given.get(key) or self._reported[key]) for key in self._asked]
 
     def heed(self, exchange: Exchange, said: list[Said]) -> None:
         """Continue from the response, or discard it."""

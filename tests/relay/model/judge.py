@@ -20,7 +20,7 @@ from tests.relay.model.logs import Stored, whole_batches
 if TYPE_CHECKING:
     from tests.relay.model.world import World
 
-__all__ = ["nothing_stalls", "was_answered", "was_sent", "was_told"]
+__all__ = ["nothing_stalls", "was_answered", "was_delivered", "was_sent"]
 
 _PARK_GRACE_S: Final = 2.0
 """How long a parked request may be overdue."""
@@ -56,9 +56,9 @@ def _check_rack(world: "World", flight: Flight) -> None:
     if not flight.covers:
         return
     if source.is_rackless or not (world.racks.ours or world.racks.clients):
-        assert not rack, "a rack is told"
+        assert not rack, "a rack is sent"
     elif flight.request.version >= FOLLOWERS_VERSION:
-        assert rack == RACK, "no rack is told"
+        assert rack == RACK, "no rack is sent"
     exchange = world.client.waiting[0] if world.client.waiting else None
     if source.node_id == FOLLOWER and exchange is not None and exchange.known == [world.known]:
         for key in flight.covers:
@@ -157,13 +157,13 @@ def _may_be_read_there(world: "World", key: Key) -> bool:
 
 def _was_named_since(world: "World", name: Name) -> bool:
     """Whether the leader has preferred the follower since the metadata that is known was sent."""
-    return world.named_at.get(name, 0) > world.told_at.get(name, 0)
+    return world.named_at.get(name, 0) > world.announced_at.get(name, 0)
 
 
 # -------------------------------------------------------------------------------------- when it is answered
 
 
-def was_told(record: ExchangeRecord, response_bytes: int, response: FetchResponse) -> None:
+def was_delivered(record: ExchangeRecord, response_bytes: int, response: FetchResponse) -> None:
     """Check the record of an exchange against the response that the client has read."""
     replies = [reply for _, replies in response.topics for reply in replies]
     assert (record.answered, record.response_bytes) == (len(replies), response_bytes)
@@ -220,18 +220,18 @@ def _check_error(world: "World", exchange: Exchange, each: Said) -> None:
         return
     is_misfit = any(_is_misfit(world, exchange, known, each.name) for known in exchange.known)
     is_of_epochs = error in (ErrorCode.fenced_leader_epoch, ErrorCode.unknown_leader_epoch)
-    assert not is_of_epochs or each.ask.epoch != UNKNOWN, "an error about an epoch that nobody has told"
+    assert not is_of_epochs or each.ask.epoch != UNKNOWN, "an error about an epoch that no request had"
     is_cut_off = any(
         max(world.wires[link].lost_at, world.wires[link].closed_at) > exchange.sent_at
         for link in world.links_to(LEADER)
     )
     of_leader = [look for _, look in looks if look.error]
     is_certain = is_of_epochs or error == ErrorCode.kafka_storage_error
-    is_told = any(look.error == error or not is_certain for look in of_leader) or _is_stalled(
+    is_reported = any(look.error == error or not is_certain for look in of_leader) or _is_stalled(
         world, exchange, error
     )
-    assert is_told or (not is_certain and (is_misfit or is_cut_off)), (
-        f"the leader has told no error {error} of {each.name}:{_seen(world, exchange)}"
+    assert is_reported or (not is_certain and (is_misfit or is_cut_off)), (
+        f"the leader has sent no error {error} of {each.name}:{_seen(world, exchange)}"
     )
 
 
@@ -305,7 +305,7 @@ def _check_records(world: "World", exchange: Exchange, each: Said, *, is_delayed
         assert any(batch.base == last.last + 1 and batch.data.startswith(cut) for batch in log.added)
     isolation = exchange.options.isolation
     bound = each.reply.last_stable_offset if isolation else each.reply.high_watermark
-    assert last.last < bound, "records behind the end that is told"
+    assert last.last < bound, "records behind the reported end"
     for batch in batches:
         assert is_delayed or _is_current(world, exchange, each.ask, batch), (
             f"{each.name} at {batch.base}: from an earlier reading"

@@ -59,7 +59,7 @@ Accident = Literal[
     "sessions are evicted",
     "throttled for a moment",
     "throttled for seconds",
-    "topology told to all",
+    "topology sent to all",
     "held data is needed elsewhere",
     "memory is used up",
     "drained",
@@ -345,7 +345,7 @@ class Reading(RuleBasedStateMachine):
                 broker.throttle_ms = 50
             case "throttled for seconds":
                 broker.throttle_ms = 2000
-            case "topology told to all":
+            case "topology sent to all":
                 world.tell()
             case "held data is needed elsewhere":
                 world.need_memory()

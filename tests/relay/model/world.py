@@ -150,7 +150,7 @@ class World:
         self.brokers: dict[int, ModelBroker] = {LEADER: broker, FOLLOWER: follower}
         self.racks = racks
         self.relay, self.limits = build_relay(racks, reads_ahead=reads_ahead)
-        self.told_at: dict[tuple[str, int], int] = {}
+        self.announced_at: dict[tuple[str, int], int] = {}
         """The last change of a partition's topic that the relay heard of, in the count of all events."""
         self.named_at: dict[tuple[str, int], int] = {}
         """The last time when it was sent to the follower, in the same count."""
@@ -359,7 +359,7 @@ class World:
     def _tell(self, known: Topology) -> None:
         for log in self.broker.logs():
             if known.topic(log.topic) is not self.known.topic(log.topic):
-                self.told_at[log.key] = self.at + 1
+                self.announced_at[log.key] = self.at + 1
         self.known = known
         for exchange in self.client.waiting:
             exchange.known.append(known)
@@ -405,7 +405,7 @@ class World:
                 assert record is not None
                 frame = joined(pieces)
                 exchange, response, said = self.client.hear(frame, self.now_s)
-                judge.was_told(record, len(frame), response)
+                judge.was_delivered(record, len(frame), response)
                 judge.was_answered(self, exchange, response, said)
                 self.client.heed(exchange, said)
             case RefreshMetadata(topics):

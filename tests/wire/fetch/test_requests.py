@@ -84,16 +84,16 @@ def test_what_is_written_reads_the_same_with_kio(version: int, data: st.DataObje
     kind = request_type(version)
     header_kind: Any = HeaderV2 if version >= 12 else HeaderV1
     front, at = messages.read_entity(header_kind, frame, 4)
-    told, end = messages.read_entity(kind, frame, at)
+    reported, end = messages.read_entity(kind, frame, at)
     assert end == len(frame)
     assert (front.request_api_key, front.request_api_version, front.correlation_id) == (FETCH, version, 7)
     assert front.client_id == client_id
-    assert flat(entries_of(told)) == [(key, *ask) for key, ask in asked.items()]
+    assert flat(entries_of(reported)) == [(key, *ask) for key, ask in asked.items()]
     if version >= 7:
-        assert (told.session_id, told.session_epoch) == (session_id, epoch)
-        assert forgotten_of(told) == forgotten
-    assert options_of(told) == said
-    assert replica_of(told) == -1
+        assert (reported.session_id, reported.session_epoch) == (session_id, epoch)
+        assert forgotten_of(reported) == forgotten
+    assert options_of(reported) == said
+    assert replica_of(reported) == -1
 
 
 @pytest.mark.parametrize("version", KIO_VERSIONS)

@@ -85,10 +85,10 @@ def test_what_kio_writes_is_read_the_same(version: int, data: st.DataObject) -> 
 def test_what_is_written_reads_the_same_with_kio(version: int, data: st.DataObject) -> None:
     response = attrs.evolve(data.draw(responses(version, ERRORS)), session_id=0)
 
-    correlation_id, told = messages.read_response(response_type(version), written(version, response))
+    correlation_id, reported = messages.read_response(response_type(version), written(version, response))
 
     assert correlation_id == response.correlation_id
-    assert told == response_entity(version, response)
+    assert reported == response_entity(version, response)
 
 
 @pytest.mark.parametrize("version", KIO_VERSIONS)
@@ -164,16 +164,16 @@ def test_what_a_version_has_no_place_for_is_left_out() -> None:
     reply = PartitionReply(0, 0, 5, 4, 3, (), 2, b"", (1, 2), (3, 4))
     for version in KIO_VERSIONS:
         response = FetchResponse(7, 0, 0, 0, (), (Endpoint(1, "h", 2, None),))
-        told = read_response(
+        reported = read_response(
             version, written(version, attrs.evolve(response, topics=((topic(version), (reply,)),)))
         )
-        (only,) = told.topics[0][1]
+        (only,) = reported.topics[0][1]
 
         assert only.log_start_offset == (3 if version >= 5 else -1)
         assert only.preferred_read_replica == (2 if version >= 11 else -1)
         assert only.diverging_epoch == ((1, 2) if version >= 12 else None)
         assert only.current_leader == ((3, 4) if version >= 12 else None)
-        assert told.endpoints == (response.endpoints if version >= 16 else ())
+        assert reported.endpoints == (response.endpoints if version >= 16 else ())
 
 
 def topic(version: int) -> str | TopicId:
