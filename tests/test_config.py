@@ -65,13 +65,13 @@ def test_an_address_is_host_and_port(text: str, host: str, port: int) -> None:
         "1.2.3:1",
     ],
 )
-def test_what_is_not_an_address_is_refused(text: str) -> None:
+def test_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not|neither|xpected|colon"):
         Address.parse(text)
 
 
 @pytest.mark.parametrize("text", ["", "1", "1-", "2-1", "0-1", "1-65536", "a-b", "1-2-3"])
-def test_what_is_not_a_range_of_ports_is_refused(text: str) -> None:
+def test_invalid_port_range_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="FIRST-LAST"):
         PortRange.parse(text)
 
@@ -90,7 +90,7 @@ def parse(name: str, text: str) -> object:
 @pytest.mark.parametrize(
     ("text", "seconds"), [("0", 0), ("1.5", 1.5), ("10s", 10), ("250ms", 0.25), ("2m", 120), ("1 h", 3600)]
 )
-def test_a_duration_is_seconds_unless_it_says_otherwise(text: str, seconds: float) -> None:
+def test_duration_without_unit_is_in_seconds(text: str, seconds: float) -> None:
     assert parse("grace", text) == seconds
 
 
@@ -103,7 +103,7 @@ def test_a_duration_out_of_bounds_or_reason_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "size"), [("1024", 1024), ("100MiB", 104857600), ("1.5KiB", 1536), ("2147483647", 2147483647)]
 )
-def test_a_size_is_bytes_unless_it_says_otherwise(text: str, size: int) -> None:
+def test_size_without_unit_is_in_bytes(text: str, size: int) -> None:
     assert parse("max-frame", text) == size
 
 
@@ -119,13 +119,13 @@ def test_a_number_is_a_whole_one(text: str, number: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1.5", "1e3", "1000001", "ten", "١"])
-def test_what_is_no_whole_number_or_out_of_bounds_is_refused(text: str) -> None:
+def test_invalid_or_out_of_range_number_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a whole number"):
         parse("client-sessions", text)
 
 
 @pytest.mark.parametrize("text", ["0.0.0.0", "::", "[::]", "h:1", "", "a b"])
-def test_what_no_client_could_connect_to_is_not_advertised(text: str) -> None:
+def test_unconnectable_advertised_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"cannot be connected to|neither|xpected|colon|Only"):
         parse("advertise", text)
 
@@ -143,7 +143,7 @@ def test_every_default_is_accepted(option: Option) -> None:
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
-def test_every_option_says_what_it_means_and_why(option: Option) -> None:
+def test_every_option_has_meaning_reason_and_accepted_values(option: Option) -> None:
     assert option.meaning.endswith(".")
     assert option.reason.endswith(".")
     assert option.kind.accepts
@@ -176,7 +176,7 @@ def test_the_defaults_are_in_order() -> None:
     assert find_contradictions(Config(KAFKA)) == []
 
 
-def test_a_fetch_may_ask_for_half_of_the_memory_and_no_more() -> None:
+def test_fetch_buffer_is_at_most_half_of_memory() -> None:
     half = attrs.evolve(KAFKA, memory_bytes=16 * 1024**2, fetch_buffer_bytes=8 * 1024**2)
 
     assert find_contradictions(Config(half)) == []
@@ -212,7 +212,7 @@ def test_probes_and_clients_do_not_come_to_the_same_port(port: int) -> None:
         ("127.0.0.1:9080", "admin-listen: port 9080"),
     ],
 )
-def test_what_is_redirected_comes_to_a_port_of_its_own_on_loopback(text: str, problem: str) -> None:
+def test_transparent_address_needs_own_port_on_loopback(text: str, problem: str) -> None:
     redirected = DownstreamConfig(transparent=(Address("::1", 15092), Address.parse(text)))
     config = attrs.evolve(Config(KAFKA), downstream=redirected, admin=AdminConfig(Address("127.0.0.1", 9080)))
 
@@ -220,14 +220,14 @@ def test_what_is_redirected_comes_to_a_port_of_its_own_on_loopback(text: str, pr
     assert problem in reported
 
 
-def test_a_place_for_what_is_redirected_is_given_once() -> None:
+def test_duplicate_transparent_address_is_refused() -> None:
     twice = DownstreamConfig(transparent=(Address("::1", 15092), Address("::1", 15092)))
 
     (reported,) = find_contradictions(attrs.evolve(Config(KAFKA), downstream=twice))
     assert reported.startswith("transparent: [::1]:15092 is given twice")
 
 
-def test_who_has_no_login_of_its_own_cannot_tell_whether_a_broker_answers() -> None:
+def test_ready_requires_broker_is_refused_if_upstream_sasl_is_client() -> None:
     config = attrs.evolve(
         Config(KAFKA, upstream_security=UpstreamSecurity(sasl="client")),
         admin=AdminConfig(None, ready_requires_broker=True),
@@ -254,7 +254,7 @@ def test_a_wildcard_needs_a_host_to_advertise(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "sidecar.example"])
-def test_other_hosts_are_not_listened_to_in_plaintext_unless_that_is_said(host: str) -> None:
+def test_listener_beyond_loopback_requires_tls_or_insecure_listen(host: str) -> None:
     here = listening(Address(host, 9092), advertise="sidecar")
     tls = DownstreamSecurity(tls_cert="a.crt", tls_key="a.key")
 
@@ -326,7 +326,7 @@ def test_these_do_not(settings: dict[str, Any], problem: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["http://login.example/token", "login.example", "https://a:b@login.example/", ""])
-def test_tokens_are_asked_for_by_tls_and_without_a_password_in_the_url(text: str) -> None:
+def test_token_url_must_be_https_without_password(text: str) -> None:
     with pytest.raises(ValueError, match="https"):
         parse("upstream-sasl-token-url", text)
 
@@ -363,7 +363,7 @@ def test_a_switch_is_the_other_way_for_the_topics_that_it_names(text: str, here:
 
 
 @pytest.mark.parametrize("text", ["", "yes", "topic:a", "on,a", "on,topic:", "on,,topic:a", "off,client:a"])
-def test_what_is_no_switch_is_refused(text: str) -> None:
+def test_invalid_topic_switch_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not on or off"):
         TopicSwitch.parse(text)
 
@@ -417,7 +417,7 @@ def test_places_read_back_as_they_are_shown() -> None:
         "env:A,env:A",
     ],
 )
-def test_what_is_no_place_of_a_rack_is_refused(text: str) -> None:
+def test_invalid_rack_source_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is neither|names a source twice"):
         parse("rack-from", text)
 
@@ -429,7 +429,7 @@ def test_there_are_three_selectors(text: str) -> None:
         parse("replica-selector", text)
 
 
-def test_files_of_the_ledger_must_fit_what_they_may_take_together() -> None:
+def test_ledger_max_size_must_fit_two_files() -> None:
     ledger = LedgerConfig(folder="/var/ledger", file_bytes=1024**2, max_bytes=2 * 1024**2)
 
     assert find_contradictions(Config(KAFKA, ledger=ledger)) == []
@@ -437,7 +437,7 @@ def test_files_of_the_ledger_must_fit_what_they_may_take_together() -> None:
     assert problem.startswith("ledger-max-size: 2MiB has no room for two files")
 
 
-def test_a_ledger_is_not_produced_where_only_clients_may_say_who_they_are() -> None:
+def test_ledger_topic_is_refused_if_upstream_sasl_is_client() -> None:
     passing = UpstreamSecurity(sasl="client")
 
     (problem,) = find_contradictions(Config(KAFKA, upstream_security=passing, ledger=LedgerConfig(topic="ledger")))
@@ -446,7 +446,7 @@ def test_a_ledger_is_not_produced_where_only_clients_may_say_who_they_are() -> N
 
 
 @pytest.mark.parametrize("text", ["", ".", "..", "a b", "a/b", "t" * 250])
-def test_what_cannot_be_the_name_of_a_topic_is_refused(text: str) -> None:
+def test_invalid_topic_name_is_refused(text: str) -> None:
     assert parse("ledger-topic", "ledger.rows_1-a") == "ledger.rows_1-a"
     with pytest.raises(ValueError, match="is not the name of a topic"):
         parse("ledger-topic", text)

@@ -134,7 +134,7 @@ def test_make_dist_builds_one_sdist_and_one_wheel_of_the_version(dist: Path) -> 
     assert sdist == f"sidefetch-{VERSION}.tar.gz"
 
 
-def test_the_sdist_has_the_package_and_what_the_wheel_is_built_from_only(dist: Path) -> None:
+def test_sdist_contains_only_package_and_build_files(dist: Path) -> None:
     top = f"sidefetch-{VERSION}/"
     with tarfile.open(dist / f"sidefetch-{VERSION}.tar.gz") as archive:
         files = {member.name.removeprefix(top) for member in archive if member.isfile()}

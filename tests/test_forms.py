@@ -61,7 +61,7 @@ def test_the_short_form_keeps_one_of_each_and_the_long_form_all(forms: pytest.Py
     forms.runpytest_inprocess("-p", "no:cacheprovider", "--long").assert_outcomes(passed=9)
 
 
-def test_what_takes_long_is_run_once_in_the_short_form_with_each_value_in_turn(forms: pytest.Pytester) -> None:
+def test_short_form_runs_each_slow_test_once_and_rotates_parameter_values(forms: pytest.Pytester) -> None:
     forms.makepyfile(
         """
         import pytest

@@ -39,7 +39,7 @@ def test_a_file_is_copied_with_every_link_that_leads_to_it(script: ModuleType, t
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ldd is Linux's")
-def test_what_is_linked_is_told_with_the_loader(script: ModuleType) -> None:
+def test_find_libraries_returns_linked_libraries_and_loader(script: ModuleType) -> None:
     names = {
         path.name.partition(".")[0] for path in script.find_libraries([Path(sys.executable).resolve(), SCRIPT])
     }

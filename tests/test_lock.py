@@ -29,7 +29,7 @@ def test_the_locks_pin_all_that_the_project_names_and_hash_all_that_they_pin() -
     assert always | of_spark <= _pinned(SPARK_LOCK)
 
 
-def test_what_both_locks_pin_is_the_same() -> None:
+def test_packages_in_both_locks_have_same_versions() -> None:
     """They are installed side by side."""
     shared = _pinned(LOCK) & _pinned(SPARK_LOCK)
 
@@ -37,7 +37,7 @@ def test_what_both_locks_pin_is_the_same() -> None:
     assert _versions(LOCK, shared) == _versions(SPARK_LOCK, shared)
 
 
-def test_the_lock_of_what_is_deployed_is_a_part_of_the_lock_that_is_tested() -> None:
+def test_runtime_lock_is_subset_of_tested_lock() -> None:
     named = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
 
     assert {_name(each) for each in named} <= _pinned(RUNTIME_LOCK)

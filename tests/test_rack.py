@@ -40,7 +40,7 @@ def test_a_file_has_the_name_alone_or_labels_with_the_zone(text: str, zone: str)
         ("r" * 256, "it has 256 characters that are no name of a rack"),
     ],
 )
-def test_a_file_without_a_zone_says_what_it_has_instead(text: str, why: str) -> None:
+def test_rack_file_without_zone_is_refused_with_reason(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=f"^{why}"):
         rack_in_file(text)
 
@@ -72,7 +72,7 @@ def test_a_node_may_have_no_zone(labels: object) -> None:
     "body",
     [b"", b"\xff", b"[]", b"null", b"{}", b'{"metadata": 1}', b'{"metadata": {"labels": 1}}', b"[" * 100_000],
 )
-def test_what_is_no_node_is_told_as_such(body: bytes) -> None:
+def test_malformed_node_response_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError, match="the response is no node"):
         rack_in_node(body)
 

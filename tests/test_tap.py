@@ -63,7 +63,7 @@ def _fetch() -> bytes:
     return _framed(buffer.getvalue())
 
 
-def test_a_tap_forwards_every_byte_and_reads_a_fetch_and_its_answer_in_pieces(tap: Tap) -> None:
+def test_tap_forwards_all_bytes_and_decodes_fragmented_fetches(tap: Tap) -> None:
     request = _fetch()
     host, port = tap.bootstrap.split(":")
 

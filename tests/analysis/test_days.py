@@ -26,9 +26,7 @@ _DAY_US = 86_400_000_000
         (None, "2026-11-01", DayRange(None, date(2026, 11, 1))),
     ],
 )
-def test_days_are_told_by_date_or_by_how_long_ago_they_were(
-    since: str | None, until: str | None, days: DayRange
-) -> None:
+def test_days_are_parsed_from_dates_or_ages(since: str | None, until: str | None, days: DayRange) -> None:
     assert parse_days(since, until, _TODAY) == days
 
 
@@ -40,7 +38,7 @@ def test_days_are_told_by_date_or_by_how_long_ago_they_were(
         ("today", "yesterday", "since: 2026-11-22 is after --until 2026-11-21; accepted: a day before it"),
     ],
 )
-def test_what_is_no_day_is_refused_with_what_would_be(since: str | None, until: str | None, why: str) -> None:
+def test_invalid_day_is_refused_with_accepted_values(since: str | None, until: str | None, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         parse_days(since, until, _TODAY)
 
@@ -54,9 +52,7 @@ def _days_of(spark: SparkSession, path: Path, days: DayRange) -> list[int]:
     return sorted(each["at_us"] // _DAY_US for each in found.select("at_us").collect())
 
 
-def test_of_lines_and_of_parquet_only_the_days_asked_for_are_read_and_all_bad_rows(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_only_requested_days_are_read_with_all_bad_rows(spark: SparkSession, tmp_path: Path) -> None:
     lines = [row("fetch", seq=day, at_us=day * _DAY_US + 5) for day in range(1, 6)]
     _written(tmp_path / "in" / "p-0-1.jsonl", lines, "torn")
     layout.write(ingest.read_wide(spark, str(tmp_path / "in")), str(tmp_path / "out"))
@@ -72,7 +68,7 @@ def test_of_lines_and_of_parquet_only_the_days_asked_for_are_read_and_all_bad_ro
     assert _days_of(spark, tmp_path / "out", days) == [2, 3, 4]
 
 
-def test_to_write_some_days_anew_leaves_the_others(spark: SparkSession, tmp_path: Path) -> None:
+def test_overwriting_some_days_keeps_other_days(spark: SparkSession, tmp_path: Path) -> None:
     out = tmp_path / "out"
     _written(tmp_path / "old.jsonl", [row("fetch", seq=day, at_us=day * _DAY_US) for day in (1, 2, 3)])
     layout.write(ingest.read_wide(spark, str(tmp_path / "old.jsonl")), str(out))

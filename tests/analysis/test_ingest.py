@@ -123,9 +123,7 @@ def test_rows_of_every_record_come_as_they_were_written(spark: SparkSession, tmp
     assert [got["record"] for got in rows.orderBy("seq").collect()] == list(RECORDS)
 
 
-def test_columns_of_newer_writers_are_left_out_and_what_older_ones_lack_is_null(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_unknown_columns_are_ignored_and_missing_columns_are_null(spark: SparkSession, tmp_path: Path) -> None:
     newer = _with(GOOD, mood={"good": [1]})
     older = _with(_without(GOOD, "rack"), seq=2)
     write_lines(tmp_path / "p-0-9.jsonl", [newer, "", "  ", older])
@@ -174,7 +172,7 @@ def test_a_path_that_is_not_there_is_named(spark: SparkSession, tmp_path: Path, 
         ingest.read(spark, [str(tmp_path), f"{tmp_path}/{path}"])
 
 
-def test_nothing_to_read_is_told(spark: SparkSession) -> None:
+def test_empty_path_list_is_refused(spark: SparkSession) -> None:
     with pytest.raises(ConfigError, match="no path is given"):
         ingest.read(spark, [])
 

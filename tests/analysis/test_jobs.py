@@ -57,7 +57,7 @@ def _ledgers(folder: Path, files: int, rows: int) -> int:
         (["answers", "{here}", "--out", "o", "--only", "all"], "invalid choice: 'all'"),
     ],
 )
-def test_a_job_with_wrong_arguments_says_what_to_do_and_ends_with_2(
+def test_invalid_arguments_are_reported_and_exit_with_2(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], why: str
 ) -> None:
     assert spark.version
@@ -72,7 +72,7 @@ def test_a_job_with_wrong_arguments_says_what_to_do_and_ends_with_2(
     assert "secret" not in reported
 
 
-def test_an_answer_is_written_as_asked(spark: SparkSession, tmp_path: Path) -> None:
+def test_only_requested_answer_is_written_in_requested_format(spark: SparkSession, tmp_path: Path) -> None:
     _ledgers(tmp_path / "in", 1, 3)
     out = tmp_path / "out"
 

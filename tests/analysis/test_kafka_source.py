@@ -77,7 +77,7 @@ def _written(spark: SparkSession, out: Path) -> list[int]:
     return _seqs(spark.read.parquet(str(out)).where("record = 'fetch'"))
 
 
-def test_offsets_of_a_batch_are_shared_by_what_there_is_and_are_never_more_than_the_limit() -> None:
+def test_batch_limit_is_divided_by_backlog_and_never_exceeded() -> None:
     start, ends = {"0": 10, "1": 0}, {"0": 20, "1": 1_000, "2": 90}
 
     assert limit_offsets(start, ends, 1_100) == ends
@@ -87,7 +87,7 @@ def test_offsets_of_a_batch_are_shared_by_what_there_is_and_are_never_more_than_
 
 
 @pytest.mark.kafka
-def test_a_batch_has_what_is_in_the_topic_without_what_was_aborted(spark: SparkSession, topic: Topic) -> None:
+def test_batch_contains_all_records_except_aborted_ones(spark: SparkSession, topic: Topic) -> None:
     topic.produce(range(5))
     aborting = Producer({"bootstrap.servers": topic.bootstrap, "transactional.id": topic.name, "log_level": 0})
     aborting.init_transactions(30)
@@ -110,7 +110,7 @@ def test_a_batch_has_what_is_in_the_topic_without_what_was_aborted(spark: SparkS
 
 
 @pytest.mark.kafka
-def test_a_stream_goes_on_where_it_was_with_new_partitions_bad_rows_and_rows_that_come_twice(
+def test_stream_resumes_with_new_partitions_bad_rows_and_duplicate_rows(
     spark: SparkSession, topic: Topic, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -138,7 +138,7 @@ def test_a_stream_goes_on_where_it_was_with_new_partitions_bad_rows_and_rows_tha
 
 @pytest.mark.long
 @pytest.mark.kafka
-def test_rows_that_were_deleted_before_they_were_read_end_a_stream_or_are_told(
+def test_rows_deleted_before_read_end_stream_or_are_reported(
     spark: SparkSession, topic: Topic, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -167,7 +167,7 @@ def test_rows_that_were_deleted_before_they_were_read_end_a_stream_or_are_told(
         ({"startingOffset": "latest"}, "startingoffset: unknown option"),
     ],
 )
-def test_wrong_options_are_told(spark: SparkSession, topic: Topic, options: dict[str, str], why: str) -> None:
+def test_invalid_options_are_refused(spark: SparkSession, topic: Topic, options: dict[str, str], why: str) -> None:
     spark.dataSource.register(LedgerTopicSource)
 
     with pytest.raises(Exception, match=why):

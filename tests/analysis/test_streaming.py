@@ -56,9 +56,7 @@ def test_a_batch_is_written_by_record_day_and_cluster_and_read_as_it_was(
     ]
 
 
-def test_a_stream_writes_each_row_once_whenever_it_comes_and_goes_on_where_it_was(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_stream_writes_each_row_once_and_resumes_after_restart(spark: SparkSession, tmp_path: Path) -> None:
     source, out = tmp_path / "in", tmp_path / "out"
     write_lines(source / "p-0-2.jsonl", [_fetch(0), _fetch(1), _fetch(1), "torn"])
     write_lines(source / ".p-2.open", [_fetch(9)])
@@ -81,7 +79,7 @@ def test_a_stream_writes_each_row_once_whenever_it_comes_and_goes_on_where_it_wa
     assert [each["row"] for each in ingest.read(spark, str(out)).bad.collect()] == ["torn"]
 
 
-def test_what_a_killed_batch_has_left_behind_is_not_read(spark: SparkSession, tmp_path: Path) -> None:
+def test_leftover_file_of_killed_batch_is_not_read(spark: SparkSession, tmp_path: Path) -> None:
     source, out = tmp_path / "in", tmp_path / "out"
     write_lines(source / "p-0-1.jsonl", [_fetch(0)])
     _drain(spark, source, out)
@@ -92,9 +90,7 @@ def test_what_a_killed_batch_has_left_behind_is_not_read(spark: SparkSession, tm
     assert len(_days(spark, out)) == 1
 
 
-def test_a_stream_takes_no_folder_of_somebody_else_and_none_that_lost_its_checkpoint(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_stream_refuses_foreign_folder_or_missing_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
     write_lines(tmp_path / "in" / "p-0-1.jsonl", [_fetch(0)])
     lines = streaming.from_folder(spark, str(tmp_path / "in"))
     with pytest.raises(ConfigError, match="not empty, and not the folder of a stream"):

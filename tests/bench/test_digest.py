@@ -6,7 +6,7 @@ from tests.bench.digest import digest
 from tests.bench.runs import case, run_of
 
 
-def test_it_says_where_and_how_noisily_it_was_measured() -> None:
+def test_digest_reports_environment_and_noise() -> None:
     text = digest(run_of(quick=True))
 
     assert "one quick run of 01 March 2026, commit `abc`" in text
@@ -20,7 +20,7 @@ def test_without_haproxy_none_is_named() -> None:
     assert "loopback; Kroxylicious 0.12.0 with one thread each" in digest(run_of(haproxy=None))
 
 
-def test_a_way_is_a_column_and_those_that_nobody_has_are_left_out() -> None:
+def test_ways_are_columns_and_absent_ways_are_omitted() -> None:
     text = digest(
         run_of(
             case("reading 1 KiB records, 1 client: speed", "MB/s", {"direct": 2000, "Sidefetch": 1000}),
@@ -59,7 +59,7 @@ def test_tables_with_ways_of_their_own_name_them_unless_it_is_sidefetch_alone() 
     assert "| start: first answer | 0.5 s |\n| start: end | python: 0.1 s |\n" in text
 
 
-def test_what_was_expected_and_is_not_so_is_said() -> None:
+def test_missed_expectations_are_listed() -> None:
     met = {**case("a", "s", {}), "expectations": [{"text": "fine", "is_met": True}]}
 
     text = digest(run_of(met, case("b", "s", {}, "0.3 of direct, at least 0.5")))

@@ -32,7 +32,7 @@ def test_ways_take_turns_and_each_round_begins_with_another() -> None:
     assert table.values == {"a": [1, 1, 1], "b": [2, 2, 2], "c": [3, 3, 3]}
 
 
-def test_each_round_is_told() -> None:
+def test_each_round_is_reported() -> None:
     printed: list[str] = []
 
     measure("case", "MB/s", [Way("direct", lambda: 2300.4)], rounds=2, tell=printed.append)
@@ -45,7 +45,7 @@ TABLE = Table("reading", "MB/s", {"direct": [2000, 1000, 3000], "through": [1000
 )
 
 
-def test_the_first_way_is_what_the_others_are_compared_with() -> None:
+def test_first_way_is_baseline_of_ratios() -> None:
     assert TABLE.median("direct") == 2000
     assert TABLE.ratio("through") == 0.3
 
@@ -54,7 +54,7 @@ def test_nothing_is_compared_with_zero() -> None:
     assert Table("idle", "B", {"direct": [0], "through": [1]}).ratio("through") == 0
 
 
-def test_a_table_is_rendered_with_spread_and_ratio_and_what_was_expected() -> None:
+def test_table_is_rendered_with_spread_ratio_and_expectations() -> None:
     lines = render([TABLE]).splitlines()
 
     assert [line.split() for line in lines] == [

@@ -14,7 +14,7 @@ BUFFER = bytearray(20)
 """Less than an answer."""
 
 
-def test_an_answer_is_read_in_pieces_and_counts_when_it_is_whole() -> None:
+def test_fragmented_response_counts_when_complete() -> None:
     def serve(broker: socket.socket) -> None:
         whole = answer(0, b"")
         for piece in (whole[:10], whole[10:30], whole[30:], whole):
@@ -32,7 +32,7 @@ def test_an_answer_is_read_in_pieces_and_counts_when_it_is_whole() -> None:
 
 
 @pytest.mark.parametrize("wrong", [answer(1, b""), answer(0, b"")[:12] + b"\0\x6f" + answer(0, b"")[14:], b""])
-def test_what_is_no_answer_ends_it(wrong: bytes) -> None:
+def test_invalid_response_raises_connection_error(wrong: bytes) -> None:
     with served_by(lambda broker: broker.sendall(wrong)) as address:
         idler = Idler(address)
         with idler.socket, pytest.raises(ConnectionError):

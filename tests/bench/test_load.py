@@ -7,7 +7,7 @@ COST = Cost(
 )
 
 
-def test_rates_have_each_its_own_time_and_leave_out_what_an_idle_broker_uses() -> None:
+def test_rates_use_own_periods_and_exclude_idle_broker_cpu() -> None:
     assert COST.a_second(0.05) == {FETCHES: 2, BYTES: 100, BROKER_CPU: 100, OWN_CPU: 20}
 
 
@@ -15,7 +15,7 @@ def test_a_broker_that_was_less_busy_than_idle_used_nothing() -> None:
     assert COST.own_share(0.5) == 0
 
 
-def test_delivery_is_told_of_what_was_written_since() -> None:
+def test_delivery_since_given_time_excludes_earlier_records() -> None:
     heard = Heard(5, [(1_000, 900_000), *((5_000 + each, 15_000 + each * 2) for each in (0, 1_000, 2_000, 3_000))])
 
     lately = heard.since(5_000)

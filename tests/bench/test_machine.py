@@ -22,7 +22,7 @@ def test_work_shows_as_cpu_time() -> None:
         assert time.monotonic() < deadline
 
 
-def test_the_peak_of_memory_is_no_less_than_what_is_used_now() -> None:
+def test_peak_memory_is_at_least_current_memory() -> None:
     assert resident_mib(os.getpid(), "VmHWM") >= resident_mib(os.getpid(), "VmRSS") * 0.99 > 0
 
 

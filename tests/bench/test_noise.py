@@ -6,12 +6,12 @@ BEFORE = "cpu  100 0 50 800 10 0 5 20 0 0\ncpu0 1 2 3 4 5 6 7 8 9 0\n"
 AFTER = "cpu  150 0 70 900 10 0 5 50 90 0\ncpu0 1 2 3 4 5 6 7 8 9 0\n"
 
 
-def test_what_is_stolen_is_a_share_of_all_that_went_by_guests_counted_once() -> None:
+def test_stolen_share_counts_guest_time_once() -> None:
     assert stolen_share(BEFORE, AFTER) == 30 / 200
     assert stolen_share(BEFORE, BEFORE) == 0
 
 
-def test_loops_are_told_by_their_middle_and_their_slowest() -> None:
+def test_loop_times_are_reported_as_median_p95_and_maximum() -> None:
     loops = Loops.of([20.0] * 18 + [30.0, 90.0])
 
     assert (loops.median_ms, loops.p95_ms, loops.most_ms) == (20, 30, 90)

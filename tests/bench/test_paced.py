@@ -9,7 +9,7 @@ from tests.bench.paced import Pace, run
 from tests.bench.small_broker import answer, asked_offset, batch, served_by, take
 
 
-def test_each_fetch_asks_for_the_next_record_and_is_timed_from_its_sending() -> None:
+def test_each_fetch_requests_next_record_and_is_timed_from_its_send() -> None:
     asked: list[int] = []
 
     def serve(broker: socket.socket) -> None:
@@ -26,7 +26,7 @@ def test_each_fetch_asks_for_the_next_record_and_is_timed_from_its_sending() -> 
     assert times.waits_us[1] >= 30_000 > times.waits_us[0]
 
 
-def test_steps_go_round_within_what_is_there() -> None:
+def test_offsets_wrap_around_within_available_records() -> None:
     asked: list[int] = []
 
     def serve(broker: socket.socket) -> None:
@@ -40,7 +40,7 @@ def test_steps_go_round_within_what_is_there() -> None:
     assert asked == [0, 3, 2, 1]
 
 
-def test_an_answer_without_the_record_is_no_answer() -> None:
+def test_response_without_requested_record_raises_connection_error() -> None:
     def serve(broker: socket.socket) -> None:
         take(broker)
         broker.sendall(answer(0, b""))

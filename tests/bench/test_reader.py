@@ -76,7 +76,7 @@ def partition(index: int, records: Any, error: ErrorCode = ErrorCode.none) -> Pa
     )
 
 
-def test_an_answer_is_read_partition_by_partition() -> None:
+def test_fetch_response_is_decoded_by_partition() -> None:
     out = io.BytesIO()
     response = FetchResponse(
         throttle_time=i32Timedelta.parse(timedelta()),
@@ -111,7 +111,7 @@ def test_a_batch_that_is_cut_short_does_not_count() -> None:
     assert whole_batches(memoryview(b"")) == (-1, [])
 
 
-def test_it_begins_when_it_is_told_to_and_tells_what_it_took_itself() -> None:
+def test_reader_starts_at_given_time_and_reports_own_cpu() -> None:
     def serve(broker: socket.socket) -> None:
         for number in range(2):
             take(broker)

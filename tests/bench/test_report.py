@@ -44,6 +44,6 @@ def test_a_page_without_marks_is_refused() -> None:
         with_figures("", digest(RUN))
 
 
-def test_what_is_drawn_is_what_the_run_has() -> None:
+def test_picture_shows_only_cases_of_run() -> None:
     assert "one record a fetch, in order: p50" in picture(RUN)
     assert "idle partitions" not in picture(RUN)

@@ -39,7 +39,7 @@ def test_a_healthy_cluster_can_be_served(fixture: str, release: str, request: py
     assert lines[-1] == "Sidefetch can serve this cluster."
 
 
-def test_where_nobody_answers_each_server_is_told_with_its_reason() -> None:
+def test_unreachable_bootstrap_servers_are_listed_with_reasons() -> None:
     done = check("127.0.0.1:1,127.0.0.1:2")
 
     assert done.returncode == 1
@@ -49,7 +49,7 @@ def test_where_nobody_answers_each_server_is_told_with_its_reason() -> None:
     assert "refused" in first
 
 
-def test_the_rack_is_found_and_what_it_means_is_told(kafka4: KafkaCluster) -> None:
+def test_rack_is_detected_and_its_effect_is_reported(kafka4: KafkaCluster) -> None:
     done = check(kafka4.bootstrap, TOPOLOGY_ZONE="b")
 
     assert done.returncode == 0
@@ -68,7 +68,7 @@ def test_a_rack_that_no_broker_has_is_warned_of(kafka4: KafkaCluster) -> None:
     assert warned.startswith("NO BROKER IS IN RACK eu-1a, the rack of Sidefetch: their racks are a, b, c.")
 
 
-def test_brokers_that_choose_no_replica_are_told_with_the_remedy() -> None:
+def test_brokers_without_replica_selector_are_reported_with_remedy() -> None:
     with KafkaCluster("4.3.1", settings={"replica.selector.class": None}) as cluster:
         theirs = check(cluster.bootstrap, "--rack", "b")
         ours = check(cluster.bootstrap, "--rack", "b", "--replica-selector", "rack-aware")

@@ -58,7 +58,7 @@ def test_the_release_is_guessed_from_the_highest_versions(
     assert kafka_release({1: fetch, 18: api_versions}) == release
 
 
-def test_three_new_brokers_in_three_racks_are_all_that_is_asked_for() -> None:
+def test_three_new_brokers_in_three_racks_cause_no_warnings() -> None:
     findings = found(broker(2, rack="b"), broker(1, rack="a"), broker(3, rack="c"))
 
     assert findings == [
@@ -83,7 +83,7 @@ def test_three_new_brokers_in_three_racks_are_all_that_is_asked_for() -> None:
     assert can_serve(findings)
 
 
-def test_that_conversion_is_slow_is_told_where_there_was_no_compiler() -> None:
+def test_missing_c_compiler_is_noted() -> None:
     findings = diagnose(ClusterInfo("id", KAFKA, (broker(1),)), CONFIG, IN_A, compiled=False)
 
     (slow,) = [finding for finding in findings if "C compiler" in finding.text]
@@ -110,14 +110,14 @@ def test_older_brokers_have_sessions_by_name() -> None:
         (3, "failure", "cannot be read"),
     ],
 )
-def test_what_sessions_there_are_depends_on_the_fetch_version(highest: int, level: str, expected: str) -> None:
+def test_fetch_session_support_depends_on_fetch_version(highest: int, level: str, expected: str) -> None:
     findings = found(broker(1, {1: (0, highest), 18: (0, 3)}))
 
     assert any(finding.level == level and expected in finding.text for finding in findings)
     assert can_serve(findings) is (level != "failure")
 
 
-def test_brokers_of_several_releases_are_told_apart() -> None:
+def test_brokers_of_several_releases_are_listed_by_release() -> None:
     findings = found(broker(1), broker(2, V28), broker(3))
 
     (note,) = [finding.text for finding in findings if "several releases" in finding.text]
@@ -205,7 +205,7 @@ def test_a_rack_that_no_broker_has_is_warned_of_loudly(
     assert can_serve(findings)
 
 
-def test_where_no_rack_was_found_it_says_what_was_tried_and_what_to_do() -> None:
+def test_unknown_rack_is_reported_with_tried_sources_and_remedy() -> None:
     lost = RackFound(None, "", (RackMiss("env:ZONE", "not set"), RackMiss("file:/z", "it is empty", "fill it")))
 
     findings = found(broker(1), rack=lost)
@@ -217,7 +217,7 @@ def test_where_no_rack_was_found_it_says_what_was_tried_and_what_to_do() -> None
     ]
 
 
-def test_a_place_that_failed_is_no_warning_where_another_told_the_rack() -> None:
+def test_failed_rack_source_is_only_noted_if_another_source_succeeds() -> None:
     findings = found(broker(1), rack=RackFound("a", "env:Z", (RackMiss("file:/z", "it is empty", "fill it"),)))
 
     assert texts(findings, "warning") == []
@@ -232,7 +232,7 @@ def test_a_rack_that_was_not_looked_for_is_no_warning(how: str) -> None:
     assert f"the rack of Sidefetch was {how}" in texts(findings, "note")
 
 
-def test_a_cluster_without_a_selector_is_told_of_ours() -> None:
+def test_missing_replica_selector_is_reported_with_remedy() -> None:
     findings = found(broker(1), broker(2, selector_class=""), broker(3, selector_class=""))
 
     (expected,) = texts(findings, "warning")
@@ -240,7 +240,7 @@ def test_a_cluster_without_a_selector_is_told_of_ours() -> None:
     assert "Remedy: --replica-selector rack-aware" in expected
 
 
-def test_that_the_brokers_do_not_tell_their_selector_is_told() -> None:
+def test_unknown_replica_selector_is_noted() -> None:
     (expected,) = [f for f in found(broker(1, selector_class=None)) if "unknown" in f.text]
 
     assert expected.level == "note"
@@ -265,7 +265,7 @@ def test_our_own_selector_and_leaders_need_nothing_of_the_brokers(selector_class
     assert not any("selector.class" in finding.text for finding in ours + leaders)
 
 
-def test_brokers_whose_followers_cannot_be_read_are_told() -> None:
+def test_brokers_without_follower_fetching_are_reported() -> None:
     findings = found(broker(1), broker(2, {1: (0, 10), 18: (0, 2)}), config=selecting("rack-aware"))
 
     assert "only leaders are read on node 2 (below Fetch v11, which Kafka 2.3 introduced)" in texts(

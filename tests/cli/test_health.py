@@ -12,7 +12,7 @@ from tests.net.administered import administered, port_of
 from tests.ports import free_port_range
 
 
-async def test_it_asks_the_port_that_the_environment_has_sidefetch_answer_at(
+async def test_health_uses_port_from_environment(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with embedded_cluster(brokers=1) as cluster, administered(cluster) as it, it.client(1) as client:
@@ -26,12 +26,12 @@ async def test_it_asks_the_port_that_the_environment_has_sidefetch_answer_at(
     assert capsys.readouterr().out == "yes\nno: Sidefetch is stopping\n"
 
 
-def test_where_nothing_answers_it_is_not_well(capsys: pytest.CaptureFixture[str]) -> None:
+def test_health_fails_if_connection_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["health", f"127.0.0.1:{free_port_range(1)}"]) == 1
     assert "refused" in capsys.readouterr().out
 
 
-def test_what_is_no_address_is_refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_address_is_refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIDEFETCH_ADMIN_LISTEN", "9080")
 
     assert main(["health"]) == 2

@@ -40,7 +40,7 @@ def test_every_problem_is_a_line_on_stderr_and_the_exit_code_is_2(capsys: pytest
     assert all(line.startswith("sidefetch: ") for line in said.err.splitlines())
 
 
-def test_a_file_that_cannot_be_read_is_told_with_the_rest(
+def test_unreadable_config_file_is_reported_with_other_problems(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SIDEFETCH_CONFIG", "/nowhere/s.toml")
@@ -64,7 +64,7 @@ def test_a_file_named_by_the_flag_is_read(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("argv", [[], ["go"], ["run", "--lisen", "x"], ["run", "--boot", "h:1"], ["try"]])
-def test_what_is_not_a_command_or_a_flag_is_refused(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_command_or_flag_is_refused(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(argv)
 
@@ -108,7 +108,7 @@ def test_help_of_run_has_every_option_with_its_default(capsys: pytest.CaptureFix
         assert option.required or f"[default: {option.default_text or 'none'};" in out
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_flag_prints_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(["--version"])
 
@@ -185,7 +185,7 @@ def test_the_length_of_the_demo_is_taken_from_the_environment(
     assert "'x' from environment DEMO_SECONDS" in capsys.readouterr().err
 
 
-def test_a_missing_demo_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_for_missing_demo_extra_names_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "aiokafka", None)
 
     with pytest.raises(ConfigError, match=r"sidefetch\[demo\]"), require_demo_extra():
@@ -198,7 +198,7 @@ def test_a_missing_demo_extra_says_what_to_install(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("package", "argv"), [("ruamel.yaml", ["inject", "-f", "-"]), ("cryptography", ["webhook"])]
 )
-def test_a_missing_kube_extra_says_what_to_install(package: str, argv: list[str]) -> None:
+def test_error_for_missing_kube_extra_names_extra(package: str, argv: list[str]) -> None:
     program = f"import sys; sys.modules[{package!r}] = None; from proxy.cli import main; sys.exit(main({argv!r}))"
 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, input="")

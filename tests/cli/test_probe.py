@@ -108,7 +108,7 @@ def upstream(*servers: str) -> UpstreamConfig:
     return UpstreamConfig(bootstrap_servers=tuple(map(Address.parse, servers)), connect_timeout_s=3)
 
 
-async def test_the_first_server_that_answers_names_the_brokers_and_each_is_asked() -> None:
+async def test_first_reachable_server_lists_brokers_and_each_is_probed() -> None:
     cluster = Cluster(frozenset({"boot2:1", "b1:9092"}))
 
     seen = await probe_cluster(upstream("boot1:1", "boot2:1", "boot3:1"), cluster.dial)
@@ -123,14 +123,14 @@ async def test_the_first_server_that_answers_names_the_brokers_and_each_is_asked
     )
 
 
-async def test_where_no_server_answers_each_says_why() -> None:
+async def test_unreachable_servers_are_listed_with_reasons() -> None:
     assert await probe_cluster(upstream("x:1", "y:2"), Cluster(frozenset()).dial) == [
         "x:1: connection refused",
         "y:2: connection refused",
     ]
 
 
-async def test_a_server_that_takes_the_connection_and_says_nothing_is_given_up(
+async def test_connected_but_silent_server_times_out(
     autojump_clock: MockClock,  # noqa: ARG001
 ) -> None:
     assert await probe_cluster(upstream("x:1"), Cluster(frozenset({"x:1"}), is_mute=True).dial) == [
@@ -150,7 +150,7 @@ async def test_a_server_that_takes_the_connection_and_says_nothing_is_given_up(
     ],
     ids=["one", "none", "hidden", "denied", "hangs up", "not served"],
 )
-async def test_each_broker_is_asked_for_what_chooses_replicas(
+async def test_each_broker_is_queried_for_its_replica_selector(
     configs: tuple[DescribeConfigsResourceResult, ...] | Exception | None, selector_class: str | None
 ) -> None:
     cluster = Cluster(frozenset({"b1:9092", "b2:9092"}), configs=configs)

@@ -28,7 +28,7 @@ def test_rules_are_put_in_and_taken_out(nft: Path, capsys: pytest.CaptureFixture
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_dry_run_shows_what_it_would_tell(nft: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_prints_rules_without_running_nft(nft: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["redirect", "install", "--dry-run"]) == 0
     assert capsys.readouterr().out == Rules().script()
     assert main(["redirect", "remove", "--dry-run"]) == 0
@@ -44,7 +44,7 @@ def test_a_dry_run_shows_what_it_would_tell(nft: Path, capsys: pytest.CaptureFix
         ("Error: syntax error", ""),
     ],
 )
-def test_what_nft_refuses_is_told_with_what_to_do(
+def test_nft_error_is_reported_with_remedy(
     nft: Path, capsys: pytest.CaptureFixture[str], said: str, remedy: str
 ) -> None:
     (nft / "failure").write_text(f"echo '{said}' >&2; exit 1\n")
@@ -55,7 +55,7 @@ def test_what_nft_refuses_is_told_with_what_to_do(
     assert remedy in expected
 
 
-def test_without_nft_that_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_nft_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
 
     assert main(["redirect", "remove"]) == 1

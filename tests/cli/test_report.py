@@ -41,7 +41,7 @@ def report(folder: Path, *options: str, **env: str) -> "subprocess.CompletedProc
         ((LEDGER, "--out", "x.html", "--conf", "spark.driver.memory"), "conf: 'spark.driver.memory'"),
     ],
 )
-def test_what_is_wrong_is_told_before_anything_starts(
+def test_invalid_options_are_refused_before_java_is_needed(
     tmp_path: Path, options: tuple[str, ...], expected: str
 ) -> None:
     done = report(tmp_path, *options, PATH="", JAVA_HOME="")
@@ -61,14 +61,14 @@ def java_of(folder: Path, version: str) -> str:
 
 
 @pytest.mark.parametrize(("version", "called"), [("1.8.0_292", "8"), ("11.0.2", "11"), ("16-ea", "16")])
-def test_a_java_that_is_too_old_is_told_with_the_remedy(tmp_path: Path, version: str, called: str) -> None:
+def test_old_java_is_refused_with_required_version(tmp_path: Path, version: str, called: str) -> None:
     done = report(tmp_path, LEDGER, "--out", "x.html", JAVA_HOME=java_of(tmp_path, version))
 
     assert (done.returncode, done.stdout) == (2, "")
     assert f"bin/java is {called}; accepted: Java 17 or newer" in done.stderr
 
 
-def test_no_java_is_told_with_the_remedy(tmp_path: Path) -> None:
+def test_missing_java_is_refused_with_required_version(tmp_path: Path) -> None:
     for env in ({"PATH": "", "JAVA_HOME": ""}, {"JAVA_HOME": str(tmp_path)}):
         done = report(tmp_path, LEDGER, "--out", "x.html", **env)
 
@@ -76,7 +76,7 @@ def test_no_java_is_told_with_the_remedy(tmp_path: Path) -> None:
         assert "java does not exist; accepted: Java 17 or newer on the PATH or at JAVA_HOME" in done.stderr
 
 
-def test_a_spark_that_is_not_there_is_told_in_a_few_lines(tmp_path: Path) -> None:
+def test_spark_failure_is_reported_in_few_lines(tmp_path: Path) -> None:
     done = report(tmp_path, LEDGER, "--out", "x.html", "--conf", "spark.driver.memory=none")
 
     assert (done.returncode, done.stdout) == (1, "")

@@ -132,7 +132,7 @@ async def test_settings_are_read_again_on_a_hang_up_and_wrong_ones_change_nothin
     assert "Traceback" not in sidefetch.output
 
 
-async def test_a_full_disk_under_its_log_stops_nobody() -> None:
+async def test_full_disk_under_log_does_not_stop_sidefetch() -> None:
     port = free_port_range(4)
     bootstrap = f"127.0.0.1:{port}"
     command = [*(sys.executable, "-m", "proxy", "run"), *("--listen", bootstrap, "--log-level", "debug")]

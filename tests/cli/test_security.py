@@ -24,18 +24,18 @@ def level_of(found: dict[str, str], part: str) -> str:
     return level
 
 
-def test_a_sidecar_in_plaintext_is_told_nothing() -> None:
+def test_default_plaintext_settings_have_no_diagnostics() -> None:
     assert findings() == {}
 
 
-def test_who_asks_clients_for_nothing_and_is_somebody_is_told() -> None:
+def test_unauthenticated_clients_with_upstream_login_are_noted() -> None:
     found = findings(UpstreamSecurity(tls=True, sasl="SCRAM-SHA-256", username_file="u", password_file="p"))
 
     assert level_of(found, "use TLS, with a login by SCRAM-SHA-256") == "ok"
     assert level_of(found, "every client has the rights of Sidefetch's own login") == "note"
 
 
-def test_clients_that_log_in_themselves_are_told_which_of_them_are_read_for() -> None:
+def test_client_logins_are_reported_with_mechanisms_that_can_be_repeated() -> None:
     found = findings(UpstreamSecurity(tls=True, sasl="client"))
 
     assert level_of(found, "repeats logins by PLAIN and OAUTHBEARER") == "note"
@@ -60,11 +60,11 @@ def test_clients_that_log_in_themselves_are_told_which_of_them_are_read_for() ->
         (UpstreamSecurity(), DownstreamSecurity(insecure=True, sasl_file="u"), "passwords of PLAIN can be read"),
     ],
 )
-def test_what_is_not_safe_is_warned_of(up: UpstreamSecurity, down: DownstreamSecurity, part: str) -> None:
+def test_insecure_settings_are_warnings(up: UpstreamSecurity, down: DownstreamSecurity, part: str) -> None:
     assert level_of(findings(up, down), part) == "warning"
 
 
-def test_where_only_clients_may_look_the_servers_are_told() -> None:
+def test_greeting_report_shows_whether_any_server_is_reachable() -> None:
     reached = BrokerInfo(-1, Address("a", 1), None, versions={1: (4, 17), 18: (0, 4)})
     away = BrokerInfo(-1, Address("b", 1), None, problem="refused")
 

@@ -39,7 +39,7 @@ def test_without_more_than_the_brokers_the_defaults_hold() -> None:
     assert list(settings.layers) == [option.name for option in OPTIONS]
 
 
-def test_a_file_says_it_all() -> None:
+def test_settings_are_read_from_file() -> None:
     config = load_settings(flags={}, environ={}, toml=FILE).config
 
     assert config.upstream.bootstrap_servers == (Address("a", 1), Address("b", 2))
@@ -65,7 +65,7 @@ def test_flags_win_over_the_environment_and_that_over_the_file() -> None:
     }
 
 
-def test_all_problems_are_told_at_once_with_key_place_value_and_what_is_accepted() -> None:
+def test_all_problems_are_reported_at_once_with_source_and_accepted_values() -> None:
     environ = {"SIDEFETCH_LOG_LEVEL": "loud", "SIDEFETCH_LISEN": "127.0.0.1:1"}
     toml = "grace = true\nmax-frame = 5\n[log]\nformt = 'json'\n[extra]\nx = 1\n"
 
@@ -84,24 +84,24 @@ def test_all_problems_are_told_at_once_with_key_place_value_and_what_is_accepted
     }
 
 
-def test_a_bad_value_is_told_even_where_a_flag_hides_it() -> None:
+def test_invalid_value_is_reported_even_if_flag_overrides_it() -> None:
     reported = problems(flags={"grace": "1"}, environ={**KAFKA, "SIDEFETCH_GRACE": "soon"})
 
     assert len(reported) == 1
     assert reported[0].startswith("grace: 'soon' from environment SIDEFETCH_GRACE")
 
 
-def test_a_bad_required_value_is_not_told_as_missing_too() -> None:
+def test_invalid_required_value_is_not_also_reported_as_missing() -> None:
     assert len(problems(environ={"SIDEFETCH_BOOTSTRAP_SERVERS": "kafka"})) == 1
 
 
-def test_values_that_do_not_go_together_are_told() -> None:
+def test_contradicting_values_are_reported() -> None:
     (reported,) = problems(flags={"listen": "127.0.0.1:9100"})
 
     assert reported.startswith("listen: port 9100 is one of broker-ports")
 
 
-def test_a_file_that_is_not_toml_is_told() -> None:
+def test_invalid_toml_is_reported() -> None:
     (reported,) = problems(toml="listen 1", toml_name="s.toml")
 
     assert reported.startswith("s.toml: not TOML: ")
@@ -117,7 +117,7 @@ def test_the_variable_that_names_the_file_is_known() -> None:
     load_settings(flags={}, environ={**KAFKA, "SIDEFETCH_CONFIG": "s.toml"})
 
 
-def test_what_kubernetes_says_of_a_service_called_sidefetch_is_let_be() -> None:
+def test_kubernetes_variables_of_service_named_sidefetch_are_ignored() -> None:
     service = {
         "SIDEFETCH_SERVICE_HOST": "10.0.0.1",
         "SIDEFETCH_SERVICE_PORT": "9092",

@@ -25,7 +25,7 @@ def drawn(shown_state: Any, failed: str = "", width: int = 110) -> str:
     return captured.get()
 
 
-def test_it_shows_what_the_api_tells() -> None:
+def test_screen_shows_values_of_api_document() -> None:
     text = drawn(document(facts_of(busy())))
 
     assert "Sidefetch ready" in text
@@ -81,7 +81,7 @@ def test_bytes_are_shown_with_three_digits(count: int, shown: str) -> None:
     assert short_bytes(count) == shown
 
 
-async def test_it_asks_a_running_sidefetch(
+async def test_top_queries_running_sidefetch(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")
@@ -99,19 +99,19 @@ async def test_it_asks_a_running_sidefetch(
     assert shown_state["cluster_id"] in out
 
 
-def test_who_does_not_answer_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreachable_sidefetch_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     url = f"http://127.0.0.1:{free_port_range(1)}"
 
     assert main(["top", url, "--once"]) == 1
     assert "refused" in capsys.readouterr().out
 
 
-def test_what_is_no_address_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_url_that_is_not_http_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["top", "file:///etc/passwd"]) == 2
     assert "URL: 'file:///etc/passwd' is no HTTP or HTTPS URL" in capsys.readouterr().err
 
 
-def test_without_rich_it_says_what_to_install(
+def test_missing_rich_is_reported_with_install_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "rich.console", None)

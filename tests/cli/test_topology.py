@@ -30,7 +30,7 @@ def rows(text: str) -> list[Row]:
     return reported
 
 
-async def test_each_partition_is_told_with_its_replicas_and_their_racks() -> None:
+async def test_each_partition_is_listed_with_replicas_and_their_racks() -> None:
     async with embedded_cluster() as cluster:
         cluster.create_topic("t", assignment=[[1, 2], [2, 3]])
         cluster.stop(3)
@@ -44,7 +44,7 @@ async def test_each_partition_is_told_with_its_replicas_and_their_racks() -> Non
     assert one["cluster_id"] == two["cluster_id"] is not None
 
 
-async def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+async def test_output_file_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
     async with embedded_cluster() as cluster:
         cluster.create_topic("t", 3)
         done = await asked(cluster, "--out", str(tmp_path / "topology.jsonl"))
@@ -57,7 +57,7 @@ async def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert "out: " in refused.stderr
 
 
-def test_where_nobody_answers_each_server_is_told_with_its_reason() -> None:
+def test_unreachable_bootstrap_servers_are_listed_with_reasons() -> None:
     done = topology("127.0.0.1:1,127.0.0.1:2")
 
     assert (done.returncode, done.stdout) == (1, "")
@@ -67,7 +67,7 @@ def test_where_nobody_answers_each_server_is_told_with_its_reason() -> None:
     ]
 
 
-def test_where_only_clients_may_ask_it_says_so() -> None:
+def test_topology_is_refused_if_upstream_sasl_is_client() -> None:
     done = topology("127.0.0.1:1", "--upstream-sasl", "client")
 
     assert done.returncode == 2

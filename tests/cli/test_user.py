@@ -22,7 +22,7 @@ def test_a_line_makes_a_user_and_does_not_hold_the_password(
 
 
 @pytest.mark.parametrize(("name", "password"), [("a:b", "x\n"), ("alice", "\n")])
-def test_what_cannot_be_a_user_is_refused(
+def test_invalid_user_name_or_password_is_refused(
     name: str, password: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(password))

@@ -95,7 +95,7 @@ def test_records_from_each_offset_on_are_delivered_once(
 
 
 @pytest.mark.parametrize("name", _able("from", "seek"))
-def test_seek_goes_on_at_its_offset_right_after_its_record(
+def test_seek_continues_at_its_offset_directly_after_its_record(
     name: str, programs: Callable[[str], Client], kafka39: KafkaCluster, filled: tuple[str, list[Record]]
 ) -> None:
     steps = [

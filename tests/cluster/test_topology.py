@@ -48,7 +48,7 @@ def metadata(
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_metadata_of_every_version_is_taken_in_with_what_it_tells(version: int) -> None:
+def test_metadata_response_of_every_version_updates_the_topology(version: int) -> None:
     view = Topology().with_metadata(
         metadata(("orders", ONE, {0: (1, 5), 1: (2, 6)}), version=version, brokers=(1, 2))
     )
@@ -65,7 +65,7 @@ def test_metadata_of_every_version_is_taken_in_with_what_it_tells(version: int) 
     assert view.cluster_id == ("cluster" if version >= 2 else None)
 
 
-def test_what_did_not_change_is_the_same_object_by_name_and_by_id() -> None:
+def test_unchanged_topic_keeps_its_object_by_name_and_by_id() -> None:
     before = Topology().with_metadata(metadata(("orders", ONE, {0: (1, 5)})))
 
     after = before.with_metadata(metadata(("orders", ONE, {0: (1, 5)})))

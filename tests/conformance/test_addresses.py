@@ -87,7 +87,7 @@ async def topic_id(client: KafkaConnection, topic: str) -> Any:
 
 
 @pytest.mark.parametrize("version", range(10, 14))
-async def test_a_new_leader_told_to_a_producer_is_a_local_port(
+async def test_new_leader_in_produce_response_has_local_address(
     version: int, sidefetch: Sidefetch, kafka4: KafkaCluster, led_by_one: str
 ) -> None:
     async with connect(await to_broker(sidefetch, 2)) as client:
@@ -99,7 +99,7 @@ async def test_a_new_leader_told_to_a_producer_is_a_local_port(
 
 
 @pytest.mark.parametrize("version", range(16, 19))
-async def test_a_new_leader_told_to_a_consumer_is_a_local_port(
+async def test_new_leader_in_fetch_response_has_local_address(
     version: int, sidefetch: Sidefetch, kafka4: KafkaCluster, led_by_one: str
 ) -> None:
     """A client that names its rack may read followers, so it is the broker that says who leads: by its epoch."""

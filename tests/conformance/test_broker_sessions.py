@@ -163,13 +163,13 @@ async def _until_led(topic: Topic) -> None:
             await trio.sleep(0.05)
 
 
-async def test_full_without_a_session_is_answered_whole_with_id_zero(topic: Topic) -> None:
+async def test_full_fetch_without_session_gets_full_response_with_session_id_0(topic: Topic) -> None:
     response = await topic.fetch((0, -1), [(2, 0), (0, 0)])
 
     assert (response.error_code, response.session_id, partitions_in(response)) == (NONE, 0, [2, 0])
 
 
-async def test_creation_is_answered_whole_with_an_id(topic: Topic) -> None:
+async def test_session_creation_returns_full_response_with_session_id(topic: Topic) -> None:
     response = await topic.fetch((0, 0), [(0, 0), (1, 0)])
 
     assert response.error_code == NONE
@@ -178,7 +178,7 @@ async def test_creation_is_answered_whole_with_an_id(topic: Topic) -> None:
     assert [data.high_watermark for data in partitions_of(response).values()] == [0, 0]
 
 
-async def test_an_idle_session_is_answered_with_nothing(topic: Topic) -> None:
+async def test_idle_session_returns_no_partitions(topic: Topic) -> None:
     session_id = await topic.session((0, 0), (1, 0))
 
     for epoch in (1, 2, 3):
@@ -186,7 +186,7 @@ async def test_an_idle_session_is_answered_with_nothing(topic: Topic) -> None:
         assert (response.error_code, response.session_id, partitions_in(response)) == (NONE, session_id, [])
 
 
-async def test_only_what_has_records_is_answered(topic: Topic) -> None:
+async def test_session_returns_only_partitions_with_records(topic: Topic) -> None:
     session_id = await topic.session((0, 0), (1, 0), (2, 0))
     await topic.produce(1, b"x", b"y")
 
@@ -198,7 +198,7 @@ async def test_only_what_has_records_is_answered(topic: Topic) -> None:
     assert [batch.last_offset for batch in batches_in(data.records)] == [1]
 
 
-async def test_unread_records_are_answered_again_until_the_offset_moves(topic: Topic) -> None:
+async def test_unread_records_are_returned_again_until_offset_changes(topic: Topic) -> None:
     session_id = await topic.session((0, 0), (1, 0))
     await topic.produce(0, b"x")
 
@@ -208,7 +208,7 @@ async def test_unread_records_are_answered_again_until_the_offset_moves(topic: T
     assert partitions_in(await topic.fetch((session_id, 4))) == []
 
 
-async def test_an_added_partition_is_answered_once(topic: Topic) -> None:
+async def test_added_partition_is_returned_once(topic: Topic) -> None:
     session_id = await topic.session((0, 0))
 
     assert partitions_in(await topic.fetch((session_id, 1), [(2, 0)])) == [2]
@@ -240,7 +240,7 @@ async def test_unknown_id_is_70(topic: Topic) -> None:
     assert partitions_in(response) == []
 
 
-async def test_wrong_epoch_is_71_and_the_session_goes_on(topic: Topic) -> None:
+async def test_wrong_session_epoch_returns_error_71_and_keeps_session(topic: Topic) -> None:
     session_id = await topic.session((0, 0))
 
     response = await topic.fetch((session_id, 2))
@@ -256,7 +256,7 @@ async def test_the_epoch_before_is_71_as_well(topic: Topic) -> None:
     assert (await topic.fetch((session_id, 1))).error_code == ErrorCode.invalid_fetch_session_epoch
 
 
-async def test_ids_against_names_is_106_and_the_session_goes_on(topic: Topic) -> None:
+async def test_switch_between_topic_ids_and_names_returns_error_106_and_keeps_session(topic: Topic) -> None:
     session_id = await topic.session((0, 0))
     other = 17 if topic.version == 12 else 12
 
@@ -314,7 +314,7 @@ async def test_an_error_is_repeated(topic: Topic) -> None:
         assert partitions_of(response)[7].error_code == ErrorCode.unknown_topic_or_partition
 
 
-async def test_an_offset_out_of_range_is_answered_at_once(topic: Topic) -> None:
+async def test_offset_out_of_range_is_returned_at_once(topic: Topic) -> None:
     session_id = await topic.session((0, 0))
 
     with trio.fail_after(5):
@@ -358,7 +358,7 @@ async def test_an_idle_fetch_is_held_for_its_wait_and_not_longer(topic: Topic) -
     assert 0.35 <= trio.current_time() - started_s < 5
 
 
-async def test_a_held_fetch_is_answered_when_records_come(topic: Topic) -> None:
+async def test_waiting_fetch_completes_when_records_arrive(topic: Topic) -> None:
     session_id = await topic.session((0, 0), (1, 0))
     await topic.send_fetch((session_id, 1), max_wait=20_000)
     await trio.sleep(0.2)
@@ -411,7 +411,7 @@ async def test_a_cut_tail_is_left_for_the_next_fetch(topic: Topic) -> None:
     assert len(batches_in(records[: 12 + int.from_bytes(records[8:12], "big")])) == 1
 
 
-async def test_requests_of_a_connection_are_answered_in_order(topic: Topic) -> None:
+async def test_responses_on_one_connection_keep_request_order(topic: Topic) -> None:
     session_id = await topic.session((0, 0))
     await topic.send_fetch((session_id, 1), max_wait=300)
     await topic.raw.send("metadata", 12, {"topics": []})

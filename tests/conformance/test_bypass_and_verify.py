@@ -42,7 +42,7 @@ def test_a_client_that_is_bypassed_fetches_as_it_would_directly(
     assert {(fetch.client_id, fetch.session_id, fetch.epoch) for fetch in fetches} == {("on-its-own", 0, -1)}
 
 
-def test_what_a_client_is_read_is_what_the_brokers_have(
+def test_verify_finds_no_differences_between_responses_and_brokers(
     reader: Client, kafka: KafkaCluster, filled: Filled
 ) -> None:
     topic, produced = filled(PARTITIONS)

@@ -101,7 +101,7 @@ async def positions(within: Within) -> list[tuple[int, int]]:
 
 
 @pytest.mark.each_once
-async def test_every_answer_within_a_session_is_a_brokers(
+async def test_responses_within_session_equal_those_of_broker(
     sides: tuple[Within, Within], topic: str, admin: Admin
 ) -> None:
     start, end = zip(*await positions(sides[0]), strict=True)
@@ -200,7 +200,7 @@ def by_port(fetches: Sequence[SeenFetch]) -> list[list[SeenFetch]]:
 
 @JAVA
 @pytest.mark.in_turn
-def test_javas_consumer_gets_a_session_with_each_broker_and_names_what_has_changed(
+def test_java_consumer_gets_one_session_per_broker_and_sends_only_changes(
     name: str, kafka: KafkaCluster, admin: Admin
 ) -> None:
     partitions = 30
@@ -248,7 +248,7 @@ def test_without_sessions_javas_consumer_reads_on_by_full_fetches(
 
 @JAVA
 @pytest.mark.in_turn
-def test_two_slots_for_six_sessions_cost_nobody_a_record(name: str, kafka: KafkaCluster, admin: Admin) -> None:
+def test_six_sessions_in_two_slots_lose_no_records(name: str, kafka: KafkaCluster, admin: Admin) -> None:
     topic, produced = admin.filled_topic("java-crowd", 30)
 
     with (

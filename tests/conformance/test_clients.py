@@ -14,7 +14,7 @@ MANY = pytest.param(30, marks=pytest.mark.long)
 
 
 @pytest.mark.parametrize("partitions", [3, MANY])
-def test_reads_by_assignment_what_was_produced(
+def test_reading_assigned_partitions_returns_all_produced_records(
     client: Client, bootstrap: str, filled: Filled, partitions: int
 ) -> None:
     topic, produced = filled(partitions)
@@ -26,7 +26,7 @@ def test_reads_by_assignment_what_was_produced(
 
 @pytest.mark.each_once
 @pytest.mark.parametrize("partitions", [FEW, 30])
-def test_reads_in_a_group_and_goes_on_from_its_commits_after_a_restart(
+def test_group_consumer_resumes_from_committed_offsets_after_restart(
     client: Client, bootstrap: str, filled: Filled, partitions: int
 ) -> None:
     topic, produced = filled(partitions)

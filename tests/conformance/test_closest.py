@@ -270,7 +270,7 @@ def test_replicas_that_leave_the_rack_and_come_back_are_followed(way: Way, progr
 
 
 @pytest.mark.parametrize("way", ["broker"], indirect=True)
-def test_leaders_that_move_elsewhere_leave_the_readers_at_home(way: Way, programs: Programs) -> None:
+def test_readers_use_local_replica_after_leaders_move_between_other_racks(way: Way, programs: Programs) -> None:
     reading = Reading(way, programs)
     reading.wait_until_read_at(home=True)
 

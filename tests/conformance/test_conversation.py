@@ -54,7 +54,7 @@ async def sides(
         yield Side(direct, version), Side(through, version)
 
 
-async def test_every_answer_is_the_same_through_sidefetch(
+async def test_responses_through_sidefetch_equal_those_of_broker(
     sides: tuple[Side, Side], topic: str, kafka: KafkaCluster
 ) -> None:
     async with connect(await address_of(kafka.bootstrap, 1)) as raw:

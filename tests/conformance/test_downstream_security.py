@@ -48,7 +48,7 @@ def login(folder: Path, mechanism: str, password: str = "correct horse") -> dict
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_clients_that_say_who_they_are_are_served(
+def test_authenticated_clients_are_served(
     kafka4: KafkaCluster, options: list[str], tmp_path: Path, mechanism: str
 ) -> None:
     topic, records = Admin(kafka4).filled_topic("known", 3, 100)
@@ -59,7 +59,7 @@ def test_clients_that_say_who_they_are_are_served(
     assert "unhandled-exception" not in log
 
 
-def test_who_gives_a_wrong_password_is_told_and_served_nothing(
+def test_wrong_password_is_reported_and_client_is_not_served(
     kafka4: KafkaCluster, options: list[str], tmp_path: Path
 ) -> None:
     errors: list[str] = []

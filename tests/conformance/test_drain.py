@@ -32,7 +32,7 @@ def assert_left_in_good_order(sidefetch: Sidefetch) -> None:
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("name", CLIENTS)
-def test_a_member_of_a_group_reads_commits_and_leaves_after_sidefetch_was_told_to_stop(
+def test_group_member_reads_commits_and_leaves_after_sigterm(
     name: str, programs: Callable[[str], Client], kafka4: KafkaCluster, operator: Admin
 ) -> None:
     topic, group = operator.create_topic(unique("drained"), 3), unique("group")
@@ -56,9 +56,7 @@ def test_a_member_of_a_group_reads_commits_and_leaves_after_sidefetch_was_told_t
     assert offsets == {partition: list(range((FIRST + LAST) // 3)) for partition in range(3)}
 
 
-def test_a_client_may_look_for_its_coordinator_only_after_sidefetch_was_told_to_stop(
-    kafka4: KafkaCluster, operator: Admin
-) -> None:
+def test_client_finds_its_coordinator_after_sigterm(kafka4: KafkaCluster, operator: Admin) -> None:
     topic, group = operator.create_topic(unique("drained"), 3), unique("group")
     operator.produce_known(topic, FIRST, 3)
 

@@ -112,7 +112,7 @@ def test_a_topic_deleted_and_made_again_is_read_from_its_new_beginning(
     assert by_partition(reading.records[300:]) == by_partition(new)
 
 
-def test_records_that_an_unclean_election_takes_back_while_they_are_held_are_not_mixed_with_what_replaces_them(
+def test_buffered_records_lost_in_unclean_election_are_not_mixed_with_new_records(
     reader: Client, way: str, fragile: KafkaCluster, operator: Admin
 ) -> None:
     unclean = {"unclean.leader.election.enable": "true"}
@@ -141,7 +141,7 @@ def test_records_that_an_unclean_election_takes_back_while_they_are_held_are_not
 
 
 @pytest.mark.long
-def test_a_group_that_rebalances_and_crashes_loses_nothing_and_repeats_only_what_was_not_committed(
+def test_group_with_rebalances_and_crash_loses_nothing_and_repeats_only_uncommitted_records(
     way: str, operator: Admin
 ) -> None:
     topic = operator.create_topic(unique("shared"), assignment=ALL_REPLICAS * 2)

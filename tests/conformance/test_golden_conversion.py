@@ -206,7 +206,7 @@ def set_of(records: Sequence[Record], magic: int, codec: Codec) -> bytes:
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
 @pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1)])
-def test_what_old_producers_send_becomes_the_same_batch(
+def test_message_set_is_converted_to_same_batch_as_by_kafka_39(
     kafka39: KafkaCluster, admin39: Admin, version: int, magic: int, codec: Codec
 ) -> None:
     topic = admin39.create_topic(unique("golden"))

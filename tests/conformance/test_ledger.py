@@ -53,7 +53,7 @@ def of(rows: Sequence[Row], record: str) -> list[Row]:
     return [row for row in rows if row["record"] == record]
 
 
-def test_the_rows_of_clients_and_of_brokers_are_what_taps_have_seen(kafka4: KafkaCluster, tmp_path: Path) -> None:
+def test_ledger_rows_equal_traffic_seen_by_taps(kafka4: KafkaCluster, tmp_path: Path) -> None:
     admin = Admin(kafka4)
     topic, produced = admin.filled_topic("ledger-wire", PARTITIONS)
     how = {"partitions": list(range(PARTITIONS)), "count": ENDLESS, "wait_ms": WAIT_MS}

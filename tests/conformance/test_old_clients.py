@@ -139,7 +139,7 @@ def test_reads_every_codec_by_assignment(
 
 
 @pytest.mark.in_turn
-def test_reads_in_a_group_and_goes_on_from_its_commits_after_a_restart(
+def test_group_consumer_resumes_from_committed_offsets_after_restart(
     entry: Entry, client: Client, side: Side
 ) -> None:
     if side.way == DIRECTLY_ON_39 and entry.keeps_offsets_in_zookeeper:
@@ -155,7 +155,7 @@ def test_reads_in_a_group_and_goes_on_from_its_commits_after_a_restart(
     assert by_partition(first + second) == by_partition([entry.seen(record) for record in produced])
 
 
-def test_tells_where_a_log_begins_and_ends(client: Client, side: Side) -> None:
+def test_log_start_and_end_offsets_are_returned(client: Client, side: Side) -> None:
     assert client.offsets(side.bootstrap, side.logs.shortened) == {0: (0, 10), 1: (4, 10)}
 
 
@@ -171,9 +171,7 @@ def test_makes_a_topic_and_removes_it(client: Client, side: Side) -> None:
 
 
 @pytest.mark.in_turn
-def test_waits_behind_the_marker_of_a_transaction_for_what_comes_next(
-    entry: Entry, client: Client, side: Side
-) -> None:
+def test_client_waits_behind_transaction_marker_for_next_record(entry: Entry, client: Client, side: Side) -> None:
     if side.way == DIRECTLY_ON_39 and entry.magic < 2:
         pytest.skip("Kafka 3.9 sends old formats records twice at a marker, or what never ends")
     admin = Admin(side.cluster)
@@ -210,7 +208,7 @@ def in_transactions(cluster: KafkaCluster, topic: str, count: int) -> list[Recor
     return produced
 
 
-def test_produces_in_every_codec_what_a_client_of_today_reads(
+def test_records_produced_in_every_codec_are_read_by_current_client(
     entry: Entry, client: Client, side: Side, programs: Callable[[str], Client]
 ) -> None:
     partitions = len(entry.writes)
@@ -301,13 +299,13 @@ def until_heard(reading: Mapping[Entry, Task]) -> dict[Entry, str]:
     return {entry: fates.get(entry, "no: polls for ever") for entry in reading}
 
 
-def test_the_readme_names_every_client_of_the_matrix_and_says_whom_sidefetch_serves() -> None:
+def test_readme_lists_every_client_of_matrix_as_served() -> None:
     said = {title: row.through for title, row in readme_rows().items()}
 
     assert said == {entry.title: "yes" for entry in MATRIX}
 
 
-def test_readme_says_which_codecs_a_client_cannot_read_on_kafka_39() -> None:
+def test_readme_lists_codecs_that_client_cannot_read_on_kafka_39() -> None:
     def read_on_39(entry: Entry) -> str:
         missing = [codec for codec in entry.reads if codec not in entry.reads_on_39]
         return f"yes, but not {' and '.join(missing)}" if missing else "yes"

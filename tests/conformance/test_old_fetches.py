@@ -159,7 +159,7 @@ async def test_the_same_log_gives_the_same_messages_as_from_brokers_that_convert
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_what_was_produced_is_read_by_clients_of_every_old_version(
+async def test_produced_records_are_read_with_every_old_fetch_version(
     sidefetch: Sidefetch, log: Log, version: int
 ) -> None:
     async with led_by_1(sidefetch.bootstrap) as through:
@@ -174,7 +174,7 @@ async def test_what_was_produced_is_read_by_clients_of_every_old_version(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_committed_records_only_are_read_by_those_who_are_set_to(
+async def test_read_committed_option_filters_aborted_records_for_old_clients(
     kafka: KafkaCluster, log: Log, version: int
 ) -> None:
     partition = log.kinds.index("transactions")
@@ -199,7 +199,7 @@ async def test_zstd_is_read_as_gzip_by_default(kafka: KafkaCluster, log: Log, ve
     assert {each.codec for each in got.records} == {0, 1}  # data that does not become smaller is sent uncompressed
 
 
-async def test_a_client_at_a_marker_that_ends_the_log_is_told_that_there_is_nothing_until_there_is(
+async def test_fetch_at_trailing_marker_returns_no_records_until_next_is_produced(
     kafka: KafkaCluster, sidefetch: Sidefetch, admin: Admin
 ) -> None:
     topic = admin.create_topic(unique("ends-with-marker"), assignment=[[1, 2, 3]])

@@ -113,7 +113,7 @@ def seen(name: str, records: list[Record]) -> dict[int, list[Record]]:
     return by_partition([attrs.evolve(each, headers=()) for each in records] if name in HEADLESS else records)
 
 
-def test_what_only_the_follower_has_deleted_is_read_from_the_leader(way: Way, programs: Programs) -> None:
+def test_records_deleted_only_at_follower_are_read_from_leader(way: Way, programs: Programs) -> None:
     topic = way.operator.create_topic(unique("too-small"), assignment=[[LEADER, LOCAL]] * 3)
     produced = way.operator.produce_known(topic, COUNT, 3)
 
@@ -141,7 +141,7 @@ def test_what_only_the_follower_has_deleted_is_read_from_the_leader(way: Way, pr
         assert by_partition(task.records) == seen(name, produced), name
 
 
-def test_what_the_leader_has_deleted_is_told_to_be_out_of_range(by_the_leaders: Way, programs: Programs) -> None:
+def test_records_deleted_at_leader_are_reported_out_of_range(by_the_leaders: Way, programs: Programs) -> None:
     way = by_the_leaders
     topic = way.operator.create_topic(unique("deleted"), assignment=[[LEADER, LOCAL]] * 3)
     produced = seen("", way.operator.produce_known(topic, COUNT, 3))
@@ -170,7 +170,7 @@ def _has(task: Task, partitions: int, offset: int) -> bool:
     return sum(record.offset == offset for record in task.records) == partitions
 
 
-def test_what_an_unclean_election_takes_back_is_out_of_range_however_long_the_new_log_is(
+def test_offsets_lost_in_unclean_election_are_out_of_range_for_any_length_of_new_log(
     by_the_leaders: Way, programs: Programs
 ) -> None:
     way, operator = by_the_leaders, by_the_leaders.operator
@@ -216,7 +216,7 @@ def test_what_an_unclean_election_takes_back_is_out_of_range_however_long_the_ne
 
 
 @pytest.mark.long
-def test_what_the_follower_does_not_know_to_be_committed_is_waited_for(by_itself: Way) -> None:
+def test_offset_above_follower_high_watermark_is_awaited(by_itself: Way) -> None:
     operator = by_itself.operator
     topic = operator.create_topic(unique("uncommitted"), assignment=[[LEADER, LOCAL]])
     operator.produce(topic, known_records(SOME, 1))

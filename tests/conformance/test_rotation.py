@@ -169,7 +169,7 @@ def assert_whole(found: list[Where]) -> None:
 
 
 @pytest.mark.long
-def test_clients_read_on_while_all_that_proves_who_is_who_is_replaced(secured: Secured, tmp_path: Path) -> None:
+def test_clients_keep_reading_while_certificates_and_tokens_are_replaced(secured: Secured, tmp_path: Path) -> None:
     topic = Admin(secured.kafka).create_topic(unique("replaced"), 3, replication=3)
     authority = Authority(tmp_path)
     issuer, mounted = Issuer(secured.authority, authority), Mounted(tmp_path / "mounted")

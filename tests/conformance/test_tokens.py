@@ -146,7 +146,7 @@ async def test_plain_takes_one_token(kafka: KafkaCluster) -> None:
         await is_served(client)
 
 
-async def test_who_is_refused_is_hung_up_on(kafka: KafkaCluster) -> None:
+async def test_failed_login_closes_connection(kafka: KafkaCluster) -> None:
     async with through(kafka) as client:
         assert await handshake(client, "PLAIN") == 0
         assert await token(client, b"\0" + USER.encode() + b"\0wrong") is None
@@ -173,7 +173,7 @@ async def test_scram_takes_two_tokens(kafka: KafkaCluster) -> None:
         await is_served(client)
 
 
-async def test_versions_may_be_asked_for_before(kafka: KafkaCluster) -> None:
+async def test_api_versions_request_is_allowed_before_login(kafka: KafkaCluster) -> None:
     async with through(kafka) as client:
         await client.call("api_versions", 0, {})
         assert await handshake(client, "PLAIN") == 0

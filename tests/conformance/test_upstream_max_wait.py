@@ -75,7 +75,7 @@ def assert_each_has_read(readings: Mapping[str, Task], expected: list[Record]) -
 
 @pytest.mark.each_once
 @pytest.mark.parametrize("producers", OF_COMMITTED)
-def test_committed_records_are_read_as_from_the_brokers_when_answers_end_within_transactions(
+def test_committed_records_equal_those_of_brokers_if_responses_end_in_transactions(
     programs: Programs, way: str, kafka: KafkaCluster, admin: Admin, producers: int
 ) -> None:
     topic = admin.create_topic(unique("transactions"), assignment=ALL_REPLICAS)
@@ -200,7 +200,7 @@ def test_a_consumer_that_pauses_for_longer_than_the_patience_misses_nothing(
 
 
 @pytest.mark.long
-def test_a_group_that_rebalances_again_and_again_loses_nothing_and_repeats_only_what_was_not_committed(
+def test_group_with_repeated_rebalances_loses_nothing_and_repeats_only_uncommitted_records(
     way: str, admin: Admin
 ) -> None:
     topic = admin.create_topic(unique("shared"), assignment=ALL_REPLICAS * 2)
@@ -222,7 +222,7 @@ def test_a_group_that_rebalances_again_and_again_loses_nothing_and_repeats_only_
     assert_repeats_only_what_was_not_committed(tasks)
 
 
-def test_the_polls_of_idle_clients_do_not_reach_the_brokers_and_news_reach_the_clients_at_once(
+def test_idle_polls_do_not_reach_brokers_and_new_records_arrive_within_1_s(
     programs: Programs, kafka: KafkaCluster, admin: Admin
 ) -> None:
     topic, produced = admin.filled_topic("idle", IDLE_PARTITIONS)

@@ -113,7 +113,7 @@ def verified_answers(admin_port: int) -> float:
     return float(found[1]) if found else 0.0
 
 
-def test_what_keeps_brokers_from_being_reached_is_told_with_its_remedy(secured: Secured, tmp_path: Path) -> None:
+def test_check_reports_cause_of_unreachable_brokers_with_remedy(secured: Secured, tmp_path: Path) -> None:
     kafka = secured.kafka
     port = kafka.brokers[1].more_ports["TLS"]
     stranger = Authority(tmp_path, "stranger").issue("sidefetch")
@@ -136,7 +136,7 @@ def test_what_keeps_brokers_from_being_reached_is_told_with_its_remedy(secured: 
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_brokers_are_told_who_we_are(
+def test_sidefetch_logs_in_to_brokers_with_each_mechanism(
     secured: Secured, topic: tuple[str, list[Record]], mechanism: str, tmp_path: Path
 ) -> None:
     name, records = topic
@@ -161,7 +161,7 @@ def test_a_token_in_a_file_is_read_again_for_each_login(
         assert sorted(read(sidefetch.bootstrap, name, len(records))) == known(records)
 
 
-def test_a_token_is_asked_for_by_client_credentials(
+def test_oauth_token_is_requested_with_client_credentials(
     secured: Secured, topic: tuple[str, list[Record]], tmp_path: Path
 ) -> None:
     name, records = topic
@@ -191,7 +191,7 @@ def test_a_token_is_asked_for_by_client_credentials(
     assert "client's own" not in sidefetch.log_text()
 
 
-def test_a_refused_login_is_told_with_its_remedy(secured: Secured, tmp_path: Path) -> None:
+def test_check_reports_rejected_login_with_remedy(secured: Secured, tmp_path: Path) -> None:
     bootstrap = secured.kafka.bootstrap_of("SASL")
     reported = {
         "see upstream-sasl-username-file and upstream-sasl-password-file": [
@@ -233,7 +233,7 @@ def test_a_user_of_such_brokers_can_try_it(
     assert PASSWORD not in done.stdout + done.stderr
 
 
-def test_who_is_refused_is_told_so_when_trying(
+def test_try_reports_rejected_login_with_remedy(
     secured: Secured, topic: tuple[str, list[Record]], tmp_path: Path
 ) -> None:
     arguments = ["--topic", topic[0], *tls(secured), *named(tmp_path, "PLAIN", "wrong password")]

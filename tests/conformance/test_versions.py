@@ -91,7 +91,7 @@ def node_for(kafka: KafkaCluster, key: int, setting: Setting) -> int:
 
 
 @pytest.mark.parametrize(("key", "version"), CONVERSATIONS)
-async def test_answers_agree(
+async def test_responses_through_sidefetch_equal_those_of_kafka_39(
     key: int, version: int, kafka39: KafkaCluster, kafka4: KafkaCluster, sidefetch: Sidefetch, setting: Setting
 ) -> None:
     direct = await heard_at(kafka39.brokers[node_for(kafka39, key, setting)].address, key, version, setting)
@@ -155,7 +155,7 @@ async def test_a_large_set_arrives_in_order_in_several_batches(
     assert written[100:] == [*values, values[0]] * 2
 
 
-async def test_who_wants_no_acknowledgement_is_hung_up_on_for_what_is_damaged(
+async def test_corrupt_produce_with_acks_0_closes_connection(
     kafka39: KafkaCluster, sidefetch: Sidefetch, setting: Setting
 ) -> None:
     plain = legacy_set(0, [(-1, b"k", b"v")])
@@ -216,7 +216,7 @@ async def committed_v0(speaker: Speaker, setting: Setting) -> int:
     return int(offset)
 
 
-def test_every_lift_is_spoken() -> None:
+def test_conversations_cover_every_upgrade() -> None:
     assert {each for each, upgrade in UPGRADES.items() if upgrade.steps} == set(CONVERSATIONS)
 
 

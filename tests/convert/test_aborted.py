@@ -76,7 +76,7 @@ def test_batches_without_a_transaction_are_never_left_out() -> None:
     assert left_out(batch([Record(0)]) + data(1, 2), [(-1, 0), (3, 0)]) == []
 
 
-def test_a_copy_goes_on_by_itself() -> None:
+def test_copied_finder_is_independent_of_its_original() -> None:
     log = memoryview(data(0, 1) + marker(2, 1, commits=False) + data(3, 1))
     first, end, second = entries(log)
     aborted = AbortedBatchFinder([(1, 0)])

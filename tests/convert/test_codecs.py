@@ -32,7 +32,7 @@ data = st.one_of(
 
 @examples(60)
 @given(data, st.sampled_from(list(Codec)), st.sampled_from([0, 1, 2]))
-def test_others_read_what_is_written(plain: bytes, codec: Codec, magic: int) -> None:
+def test_reference_codecs_decompress_our_compressed_data(plain: bytes, codec: Codec, magic: int) -> None:
     written = bytes(compress(codec, plain, magic=magic))
 
     if plain or codec != Codec.SNAPPY:  # aiokafka takes a header without blocks for a block
@@ -41,14 +41,14 @@ def test_others_read_what_is_written(plain: bytes, codec: Codec, magic: int) -> 
 
 @examples(60)
 @given(data, st.sampled_from(list(Codec)), st.sampled_from([0, 1, 2]))
-def test_what_others_write_is_read(plain: bytes, codec: Codec, magic: int) -> None:
+def test_data_of_reference_codecs_and_our_own_is_decompressed(plain: bytes, codec: Codec, magic: int) -> None:
     for written in (compressed(codec, plain), bytes(compress(codec, plain, magic=magic))):
         assert bytes(decompress(codec, memoryview(written), magic=magic)) == plain
 
 
 @pytest.mark.parametrize("codec", _COMPRESSING)
 @pytest.mark.parametrize("size", [1, 1000, len(_LARGE)])
-def test_what_is_cut_off_is_damaged(codec: Codec, size: int) -> None:
+def test_truncated_compressed_data_is_a_corrupt_message(codec: Codec, size: int) -> None:
     written = compressed(codec, _LARGE[:size])
 
     for cut in (1, 3, len(written) // 2, len(written)):
@@ -94,7 +94,7 @@ def test_codecs_that_are_none_are_refused(codec: int) -> None:
         assert caught.value.code is ErrorCode.unsupported_compression_type
 
 
-def test_what_goes_into_a_log_is_compressed_harder() -> None:
+def test_gzip_level_is_higher_for_data_that_is_stored_in_a_log() -> None:
     brief = compress(Codec.GZIP, _LARGE, magic=1)
     lasting = compress(Codec.GZIP, _LARGE, magic=2, is_brief=False)
 
@@ -102,7 +102,7 @@ def test_what_goes_into_a_log_is_compressed_harder() -> None:
     assert bytes(lasting) == zlib.compress(_LARGE, 6, 31)
 
 
-def test_gzip_members_are_joined_and_what_follows_them_is_ignored() -> None:
+def test_gzip_members_are_joined_and_trailing_zeros_are_ignored() -> None:
     written = gzip.compress(b"a" * 100) + gzip.compress(b"b" * 100)
 
     assert decompress(Codec.GZIP, written, magic=1) == b"a" * 100 + b"b" * 100

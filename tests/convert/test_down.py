@@ -191,7 +191,7 @@ def test_nothing_is_wasted_where_nothing_is_compressed(log: Log, target: Convers
 
 @examples(100)
 @given(logs(), st.data())
-def test_what_needs_no_conversion_can_leave_as_it_is(log: Log, data: st.DataObject) -> None:
+def test_log_that_needs_no_conversion_is_readable_in_the_target_format(log: Log, data: st.DataObject) -> None:
     target = data.draw(st.sampled_from([V0, V1, V2]))
     offset = data.draw(st.integers(log.parts[0].last_offset, log.last_offset))
     if needs_conversion(log.data, offset, target):
@@ -205,7 +205,7 @@ def test_what_needs_no_conversion_can_leave_as_it_is(log: Log, data: st.DataObje
 
 @examples(100)
 @given(logs(), st.sampled_from([Codec.GZIP, Codec.LZ4, Codec.SNAPPY, Codec.NONE]))
-def test_batches_stay_batches_for_those_who_read_them_but_lose_zstd(log: Log, codec: Codec) -> None:
+def test_conversion_to_magic_2_changes_only_zstd_batches(log: Log, codec: Codec) -> None:
     target = attrs.evolve(V2, zstd=codec)
     parts = [part for part in log.parts if part.magic == 2]
     if not any(part.codec == Codec.ZSTD for part in parts):
@@ -292,7 +292,7 @@ def test_readers_of_batches_get_gzip_for_zstd_and_all_else_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("target", [V0, V1])
-def test_a_range_of_nothing_but_a_marker_is_no_set_at_all(target: ConversionTarget) -> None:
+def test_range_with_only_a_marker_has_nothing_for_the_client(target: ConversionTarget) -> None:
     assert outcome(marker(7, 1, commits=True), 7, target) == NothingForClient(8)
 
 
@@ -339,7 +339,7 @@ def test_messages_of_an_older_format_among_batches_stay_as_they_are() -> None:
     assert conversion.counts.messages == 2
 
 
-def test_no_message_of_magic_1_goes_to_those_who_read_magic_0() -> None:
+def test_magic_1_messages_become_magic_0_for_magic_0_clients() -> None:
     log = message(Record(0, 5), 1) + wrapper([Record(1), Record(4)], 1, Codec.SNAPPY) + simple(5, 5)
 
     messages = messages_of(converted(log, 0, V0)[1])
@@ -398,7 +398,7 @@ def test_uncompressed_sets_start_at_the_offset_and_compressed_ones_at_their_batc
     assert [each.offset for each in packed] == list(range(25))
 
 
-def test_zstd_is_refused_where_it_comes_first_and_told() -> None:
+def test_refused_zstd_in_the_first_data_batch_is_reported_with_its_offset() -> None:
     refusing = attrs.evolve(V1, zstd=None)
 
     assert outcome(simple(5, 7, codec=Codec.ZSTD), 5, refusing) == CodecRefused(5)
@@ -419,7 +419,7 @@ def test_zstd_that_is_refused_later_ends_the_set_before_it(magic: int, codec: Co
     assert conversion.counts.padding_bytes == 0
 
 
-def test_lz4_becomes_gzip_for_those_who_disagree_about_its_checksum() -> None:
+def test_lz4_becomes_gzip_in_magic_0_unless_the_target_keeps_lz4() -> None:
     log = simple(0, 4, codec=Codec.LZ4)
 
     assert {each.codec for each in messages_of(converted(log, 0, V0)[1])} == {Codec.GZIP}
@@ -443,7 +443,7 @@ def test_a_damaged_batch_never_becomes_a_message(codec: Codec, at: int) -> None:
 
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("chunk_bytes", [1, 1 << 20])
-def test_damage_further_on_ends_the_set_and_is_told_when_asked_for(codec: Codec, chunk_bytes: int) -> None:
+def test_damaged_batch_ends_the_set_and_is_reported_at_its_own_offset(codec: Codec, chunk_bytes: int) -> None:
     bad = bytearray(simple(5, 9, codec=codec))
     bad[-1] ^= 1
     log = simple(0, 4, codec=codec) + bytes(bad) + simple(10, 14, codec=codec)
@@ -486,7 +486,7 @@ def test_a_batch_of_records_that_become_messages_of_many_times_their_size_is_dam
 # --- isolation ---------------------------------------------------------------------------------------------------
 
 
-def test_aborted_records_are_left_out_for_those_who_ask_for_committed_ones() -> None:
+def test_aborted_records_are_left_out_for_read_committed_clients() -> None:
     log = (
         simple(0, 1, producer_id=1)
         + simple(2, 3, producer_id=2)
@@ -535,7 +535,7 @@ def test_a_set_of_one_message_is_never_cut_however_much_it_grows() -> None:
         assert conversion.counts.cut_bytes == 0
 
 
-def test_what_is_left_of_a_guess_is_filled_with_a_message_that_never_ends() -> None:
+def test_rest_of_an_estimated_size_is_padded_with_an_incomplete_message() -> None:
     big = [batch([Record(k, 5, value=bytes(9000))], codec=Codec.GZIP, base_offset=k) for k in range(20)]
     log = b"".join(big)
     log += simple(20, 21, codec=Codec.GZIP)[:-1] + b"\x7f"  # damaged, so that there is room left
@@ -549,7 +549,7 @@ def test_what_is_left_of_a_guess_is_filled_with_a_message_that_never_ends() -> N
     assert not any(rest[12:])
 
 
-def test_what_a_guess_leaves_no_room_for_is_counted() -> None:
+def test_bytes_beyond_an_estimated_size_are_counted_as_unread() -> None:
     first = batch([Record(0, 5, headers=((b"h", bytes(range(256)) * 8),))], codec=Codec.GZIP)  # becomes very small
     log = first + b"".join(simple(k, k, codec=Codec.GZIP) for k in range(1, 40))
 
@@ -568,7 +568,7 @@ def test_markers_behind_the_last_messages_are_not_unread() -> None:
     assert conversion.counts.source_bytes == len(log)
 
 
-def test_no_chunk_is_much_larger_than_asked_for() -> None:
+def test_chunk_size_stays_near_the_requested_chunk_bytes() -> None:
     log = b"".join(simple(10 * k, 10 * k + 9) for k in range(100))
     conversion = DownConversion(memoryview(log), 0, attrs.evolve(V1, chunk_bytes=1000))
     conversion.begin()

@@ -103,7 +103,7 @@ def test_it_is_the_same_where_cython_is_installed_but_no_compiler(interpreted: M
         assert call(with_cython) == call(interpreted)
 
 
-def test_what_is_compiled_is_this_source(kernel: ModuleType) -> None:
+def test_compiled_kernel_is_not_older_than_its_source(kernel: ModuleType) -> None:
     if kernel is COMPILED:
         compiled = Path(str(kernel.__file__))
         assert compiled.suffix != ".py"
@@ -112,7 +112,7 @@ def test_what_is_compiled_is_this_source(kernel: ModuleType) -> None:
 
 @examples(200)
 @given(inputs(), st.binary(min_size=1, max_size=50), st.sampled_from([0, 1]))
-def test_what_stands_behind_the_end_does_not_matter(
+def test_bytes_after_the_end_do_not_change_the_measurement(
     kernel: ModuleType, data: bytes, behind: bytes, magic: int
 ) -> None:
     view = memoryview(data + behind)
@@ -148,7 +148,7 @@ def test_bounds_that_are_none_are_a_bug_of_the_caller(kernel: ModuleType, start:
 
 @examples(100)
 @given(logs(old=False), st.sampled_from([0, 1]))
-def test_a_measure_is_what_a_conversion_comes_to(kernel: ModuleType, log: Log, magic: int) -> None:
+def test_measurement_equals_the_result_of_the_conversion(kernel: ModuleType, log: Log, magic: int) -> None:
     data = memoryview(b"".join(part.data for part in log.parts if not part.codec and part.records))
     out = memoryview(bytearray(2 * len(data) + 1000))
 

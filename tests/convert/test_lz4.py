@@ -67,14 +67,14 @@ def test_frames_with_all_that_the_format_has_are_read(
 
 
 @pytest.mark.parametrize("frame", [b"", b"\x04\x22\x4d\x18", bytes.fromhex("04224d19604082"), bytes(40)])
-def test_what_is_no_frame_is_damaged(frame: bytes) -> None:
+def test_invalid_lz4_frame_raises_bad_records(frame: bytes) -> None:
     for magic in (0, 1):
         with pytest.raises(BadRecords):
             decompress(Codec.LZ4, frame, magic=magic)
 
 
 @pytest.mark.parametrize("size", [1, 65_536, 65_537, 300_000])
-def test_the_bound_is_not_far_from_what_comes_out(size: int) -> None:
+def test_decompressed_bound_exceeds_the_size_by_at_most_64_kib(size: int) -> None:
     for plain in (bytes(size), (_TEXT * 2)[:size]):
         frame = memoryview(ours.compress(memoryview(plain), is_broken=False))
 

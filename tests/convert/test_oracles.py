@@ -92,7 +92,7 @@ def aiokafkas_batch(wanted: Seen, codec: Codec, base_offset: int) -> bytes:
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("lz4_magic0", [Codec.GZIP, Codec.LZ4])
-def test_clients_read_what_is_made_of_batches(library: str, codec: Codec, magic: int, lz4_magic0: Codec) -> None:
+def test_clients_read_down_converted_batches(library: str, codec: Codec, magic: int, lz4_magic0: Codec) -> None:
     target = ConversionTarget(magic, lz4_magic0=lz4_magic0)
     if not can_read(library, Codec(target.codec(codec) or 0), magic):
         return
@@ -125,7 +125,7 @@ def test_clients_read_batches_that_lost_zstd(library: str, codec: Codec) -> None
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
 @pytest.mark.parametrize("magic", [0, 1])
-def test_what_clients_write_becomes_batches(library: str, codec: Codec, magic: int) -> None:
+def test_message_sets_of_client_libraries_convert_to_batches(library: str, codec: Codec, magic: int) -> None:
     if not can_read(library, codec, magic):
         return
     wanted = some(100, magic)

@@ -78,7 +78,7 @@ def test_batches_that_are_not_compressed_are_known_exactly() -> None:
     assert behind(log, ConversionTarget(0)) == (2 * 36, 3 * len(plain(0)), True)
 
 
-def test_what_becomes_nothing_counts_for_nothing() -> None:
+def test_skipped_batches_add_nothing_to_the_converted_size() -> None:
     emptied = batch([], base_offset=5, last_offset=9, records_bytes=b"")
     log = plain(0) + plain(1, producer_id=3) + marker(2, 3, commits=False) + emptied + plain(10)
 
@@ -87,7 +87,7 @@ def test_what_becomes_nothing_counts_for_nothing() -> None:
     assert (size, is_exact) == (44, True)
 
 
-def test_nothing_is_counted_behind_what_ends_a_set() -> None:
+def test_size_excludes_entries_after_a_damaged_or_refused_batch() -> None:
     bad = bytearray(plain(2))
     bad[8:12] = bytes(4)
     refused = plain(2, codec=Codec.ZSTD)

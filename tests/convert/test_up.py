@@ -171,7 +171,7 @@ def test_wrappers_with_another_magic_or_nothing_inside_are_refused() -> None:
     assert refused(message(Record(0, 1, None, None), 1, codec=Codec.GZIP)) is ErrorCode.invalid_record
 
 
-def test_what_is_cut_off_inside_of_a_wrapper_is_left_out() -> None:
+def test_truncated_message_inside_a_wrapper_is_left_out() -> None:
     cut = message(Record(0, value=b"a"), 1) + message(Record(1), 1)[:-1]
 
     (written,) = up(wrapper([Record(0)], 1, Codec.GZIP, inner=cut))
@@ -179,7 +179,7 @@ def test_what_is_cut_off_inside_of_a_wrapper_is_left_out() -> None:
     assert [each.value for each in records_of(written)] == [b"a"]
 
 
-def test_what_does_not_decompress_is_corruption() -> None:
+def test_invalid_compressed_data_is_a_corrupt_message() -> None:
     assert refused(message(Record(0, 1, None, b"abc"), 1, codec=Codec.GZIP)) is ErrorCode.corrupt_message
 
 
@@ -233,7 +233,7 @@ def test_a_set_is_not_split_where_its_batch_is_just_as_large_as_it_may_be() -> N
     assert len(up(data, len(whole) - 1)) == 2
 
 
-def test_what_comes_up_goes_down_again_the_same() -> None:
+def test_conversion_to_a_batch_and_back_keeps_magic_1_messages() -> None:
     data = b"".join(message(Record(k, k, b"k", b"v" * k), 1) for k in range(50))
     (written,) = up(data)
     conversion = DownConversion(memoryview(written), 0, ConversionTarget(1))
@@ -245,7 +245,7 @@ def test_what_comes_up_goes_down_again_the_same() -> None:
     assert messages_of(down) == messages_of(data)
 
 
-def test_what_follows_a_large_record_is_not_walked_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_records_cause_no_repeated_walks_over_later_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     """64 MB of small messages behind each of a hundred large ones would take minutes."""
     walked = 0
 

@@ -68,7 +68,7 @@ async def test_records_are_written_in_every_version(cluster: EmbeddedCluster, ve
 
 
 @pytest.mark.parametrize("version", range(API_VERSIONS["metadata"][0], API_VERSIONS["metadata"][1] + 1))
-async def test_metadata_tells_brokers_and_leaders_in_every_version(cluster: EmbeddedCluster, version: int) -> None:
+async def test_metadata_lists_brokers_and_leaders_in_every_version(cluster: EmbeddedCluster, version: int) -> None:
     cluster.create_topic("t", assignment=[[2, 3], [3, 1]])
 
     reported = await ask(cluster, 1, "metadata", version, {"topics": None if version else []})
@@ -100,7 +100,7 @@ async def test_offsets_are_listed_in_every_version(cluster: EmbeddedCluster, ver
     assert offsets == [3, 1, 1, 1, -1]
 
 
-async def test_unknown_topics_are_told_by_name_or_by_id(cluster: EmbeddedCluster) -> None:
+async def test_error_code_of_unknown_topic_depends_on_name_or_id(cluster: EmbeddedCluster) -> None:
     by_name, by_id = {"name": "nope"}, {"name": None, "topic_id": cluster.create_topic("gone").id}
     cluster.delete_topic("gone")
 
@@ -111,7 +111,7 @@ async def test_unknown_topics_are_told_by_name_or_by_id(cluster: EmbeddedCluster
 
 
 @pytest.mark.parametrize("version", [10, 12, 16])
-async def test_who_does_not_lead_says_so_to_old_clients_and_serves_new_ones(
+async def test_non_leader_returns_error_to_old_clients_and_follower_serves_new_ones(
     cluster: EmbeddedCluster, version: int
 ) -> None:
     topic = cluster.create_topic("t", assignment=[[1, 2]])
@@ -129,7 +129,7 @@ async def test_who_does_not_lead_says_so_to_old_clients_and_serves_new_ones(
         assert [f"{each.host}:{each.port}" for each in endpoints] == [address(cluster, 1)]
 
 
-async def test_a_moved_leader_fences_the_old_epoch_and_wakes_who_waits(cluster: EmbeddedCluster) -> None:
+async def test_leader_change_fences_old_epoch_and_ends_long_poll(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("t", assignment=[[1, 2]])
     request = fetch_of({"topic": "t"}, {"partition": 0, "current_leader_epoch": 0}, max_wait=20_000, min_bytes=1)
     async with connect(address(cluster, 1)) as connection:
@@ -218,7 +218,7 @@ async def test_a_topic_unknown_at_first_is_found_later_by_the_same_session(clust
     assert errors == [ErrorCode.unknown_topic_or_partition, ErrorCode.none]
 
 
-async def test_diverging_epochs_are_told(cluster: EmbeddedCluster) -> None:
+async def test_diverging_epoch_is_returned(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("t", assignment=[[1, 2]])
     cluster.append("t", 0, [b"a"])
     cluster.move_leader("t", 0, 2)
@@ -231,7 +231,7 @@ async def test_diverging_epochs_are_told(cluster: EmbeddedCluster) -> None:
     assert partition.records == b""
 
 
-async def test_a_fetch_waits_for_as_many_bytes_as_it_asks_for(cluster: EmbeddedCluster) -> None:
+async def test_fetch_waits_for_min_bytes(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("t", assignment=[[1]])
     request = fetch_of({"topic": "t"}, {"partition": 0}, max_wait=20_000, min_bytes=1000)
     async with connect(address(cluster, 1)) as connection:
@@ -247,7 +247,7 @@ async def test_a_fetch_waits_for_as_many_bytes_as_it_asks_for(cluster: EmbeddedC
     assert len(response.responses[0].partitions[0].records) > 1000
 
 
-async def test_an_older_broker_says_so_and_serves_nothing_newer(cluster: EmbeddedCluster) -> None:
+async def test_older_broker_advertises_and_serves_only_its_versions(cluster: EmbeddedCluster) -> None:
     cluster.brokers[2].versions["fetch"] = (4, 6)
 
     reported = {node: await ask(cluster, node, "api_versions", 3, {"client_software_name": "x"}) for node in (1, 2)}
@@ -262,7 +262,7 @@ async def test_an_older_broker_says_so_and_serves_nothing_newer(cluster: Embedde
 
 
 @pytest.mark.parametrize("version", range(API_VERSIONS["api_versions"][1] + 1))
-async def test_produce_is_said_to_begin_at_0_as_kafka_4_says(cluster: EmbeddedCluster, version: int) -> None:
+async def test_produce_is_advertised_from_v0_but_v2_is_not_served(cluster: EmbeddedCluster, version: int) -> None:
     reported = await ask(cluster, 1, "api_versions", version, {})
 
     assert (0, 0, 13) in [(each.api_key, each.min_version, each.max_version) for each in reported.api_keys]
@@ -291,7 +291,7 @@ async def test_nonsense_closes_the_connection_and_no_other(cluster: EmbeddedClus
         assert (await good.call("metadata", 12, {"topics": []})).cluster_id
 
 
-async def test_without_acks_there_is_no_answer(cluster: EmbeddedCluster) -> None:
+async def test_produce_without_acks_has_no_response(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("t", assignment=[[1]])
     data = {"partition_data": [{"index": 0, "records": encode_batch([DemoRecord(b"a")])}]}
     async with connect(address(cluster, 1)) as connection:
@@ -317,7 +317,7 @@ async def _produce_blindly(connection: KafkaConnection, topic: dict[str, Any]) -
     ],
     ids=["nothing", "two batches", "wrong checksum", "acks"],
 )
-async def test_what_a_broker_would_not_store_is_refused(
+async def test_invalid_produce_request_is_refused(
     cluster: EmbeddedCluster, records: bytes, acks: int, error: ErrorCode
 ) -> None:
     cluster.create_topic("t", assignment=[[1]])
@@ -348,7 +348,7 @@ async def test_topics_are_created_and_deleted_by_request(cluster: EmbeddedCluste
     ]
 
 
-async def test_epoch_ends_are_told_by_the_leader(cluster: EmbeddedCluster) -> None:
+async def test_epoch_end_offsets_are_returned_by_leader_only(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("t", assignment=[[1, 2]])
     cluster.append("t", 0, [b"a"])
     cluster.move_leader("t", 0, 2)
@@ -400,7 +400,7 @@ async def test_a_leader_in_the_rack_is_read_itself_and_else_the_highest_node_id_
     assert await preferred(racks, 1, "b") == -1
 
 
-async def test_followers_name_nobody_and_serve(racks: EmbeddedCluster) -> None:
+async def test_followers_serve_records_and_return_no_preferred_read_replica(racks: EmbeddedCluster) -> None:
     racks.create_topic("t", assignment=[[1, 2, 3]])
     racks.append("t", 0, [b"a"])
 
@@ -420,14 +420,14 @@ async def test_a_closest_replica_is_named_from_version_11_on(
     assert getattr(partition, "preferred_read_replica", -1) == named
 
 
-async def test_a_cluster_without_a_selector_names_nobody(cluster: EmbeddedCluster) -> None:
+async def test_cluster_without_selector_returns_no_preferred_read_replica(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("t", assignment=[[1, 2, 3]])
     cluster.append("t", 0, [b"a"])
 
     assert await preferred(cluster, 1, "b") == -1
 
 
-async def test_who_is_sent_elsewhere_is_told_at_once_and_of_the_log(racks: EmbeddedCluster) -> None:
+async def test_preferred_read_replica_is_returned_at_once_with_log_offsets(racks: EmbeddedCluster) -> None:
     racks.create_topic("t", assignment=[[1, 2]])
     racks.append("t", 0, [b"a", b"b"])
     request = fetch_of(
@@ -452,7 +452,7 @@ async def test_an_offset_that_no_replica_has_is_the_leaders_to_refuse(racks: Emb
         assert (partition.error_code, partition.preferred_read_replica) == (ErrorCode.offset_out_of_range, -1)
 
 
-async def test_epochs_are_looked_at_before_anybody_is_sent_elsewhere(racks: EmbeddedCluster) -> None:
+async def test_leader_epoch_is_checked_before_preferred_read_replica(racks: EmbeddedCluster) -> None:
     racks.create_topic("t", assignment=[[1, 2]])
     racks.append("t", 0, [b"a"])
     request = fetch_of({"topic": "t"}, {"partition": 0, "current_leader_epoch": 5}, rack_id="b")
@@ -460,7 +460,7 @@ async def test_epochs_are_looked_at_before_anybody_is_sent_elsewhere(racks: Embe
     assert (await fetched(racks, 1, 12, request)).error_code == ErrorCode.unknown_leader_epoch
 
 
-async def test_a_session_tells_of_the_closest_replica_until_the_partition_is_forgotten(
+async def test_session_repeats_preferred_read_replica_in_incremental_fetch(
     racks: EmbeddedCluster,
 ) -> None:
     racks.create_topic("t", assignment=[[1, 2]])
@@ -488,7 +488,7 @@ async def test_bytes_of_records_are_counted_by_rack(racks: EmbeddedCluster) -> N
     assert racks.record_bytes == {"a": len(size), "b": 3 * len(size), "c": 0}
 
 
-async def test_brokers_count_what_fetches_cost(cluster: EmbeddedCluster) -> None:
+async def test_brokers_count_fetch_costs(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("t", assignment=[[1], [1]])
     asks = [{"partition": 0}, {"partition": 1}]
     async with connect(address(cluster, 1)) as connection:

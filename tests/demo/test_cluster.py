@@ -54,7 +54,7 @@ async def test_a_client_writes_and_reads_by_assignment_and_in_a_group(
     assert "t" not in cluster.state.topics
 
 
-async def test_a_client_goes_on_when_a_leader_moves_and_a_broker_falls(
+async def test_client_continues_after_leader_change_and_broker_stop(
     cluster: EmbeddedCluster, client: Client
 ) -> None:
     records = sendable_records(300, partitions=3)

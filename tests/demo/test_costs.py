@@ -64,7 +64,7 @@ def test_a_terminal_gets_one_line_redrawn_for_each_way() -> None:
     assert out.getvalue().count("\x1b[1A\x1b[2K") == 1
 
 
-def test_the_verdict_says_which_way_it_went() -> None:
+def test_cost_comparison_names_direction_and_factor() -> None:
     assert "41 times fewer bytes" in compare_costs(row(5, 41_000), row(5, 1000))
     assert "2.5 times fewer bytes" in compare_costs(row(5, 2500), row(5, 1000))
     assert "about the same" in compare_costs(row(5, 1000), row(5, 1000))

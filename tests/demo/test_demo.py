@@ -26,7 +26,7 @@ def own_rack_percent(lines: list[str]) -> list[int]:
     return [int(table(lines[start:], way)[-2]) for way in WAYS]
 
 
-async def test_the_demo_shows_what_it_is_for_and_ends_by_itself() -> None:
+async def test_demo_reports_savings_and_exits() -> None:
     # Settings of the one who runs it must not reach the Sidefetch that it shows.
     async with started("demo", "--seconds", "4", env={"SIDEFETCH_LISTEN": "nonsense"}) as demo:
         code = await demo.end()
@@ -126,7 +126,7 @@ async def test_try_reads_the_users_topic_both_ways_and_changes_nothing(cluster: 
         ([], "Leaders were read both ways (which rack this is in is not known; see sidefetch check)."),
     ],
 )
-async def test_try_says_which_rack_the_records_came_from(options: list[str], expected: str) -> None:
+async def test_try_reports_rack_that_served_records(options: list[str], expected: str) -> None:
     async with embedded_cluster(is_rack_aware=True) as cluster, trio.open_nursery() as nursery:
         cluster.create_topic("busy", assignment=[[1, 2, 3]])
 
@@ -171,7 +171,7 @@ async def test_try_refuses_logins_of_clients_which_there_are_none_of(cluster: Em
     assert "upstream-sasl: client" in trial.output
 
 
-async def test_try_refuses_a_cluster_that_does_not_answer() -> None:
+async def test_try_fails_if_no_broker_is_reachable() -> None:
     async with started("try", "--bootstrap-servers", "127.0.0.1:1", "--topic", "t") as trial:
         code = await trial.end()
 

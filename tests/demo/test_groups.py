@@ -96,7 +96,7 @@ async def second(cluster: EmbeddedCluster) -> AsyncIterator[Member]:
 
 
 @pytest.mark.parametrize("version", range(10))
-async def test_one_member_joins_and_gets_what_it_assigns(member: Member, version: int) -> None:
+async def test_single_member_joins_and_receives_its_assignment(member: Member, version: int) -> None:
     member.version = version
 
     joined = await member.join()
@@ -108,7 +108,7 @@ async def test_one_member_joins_and_gets_what_it_assigns(member: Member, version
     assert await member.heartbeat() == ErrorCode.none
 
 
-async def test_a_second_member_makes_all_join_anew(member: Member, second: Member) -> None:
+async def test_second_member_triggers_rebalance(member: Member, second: Member) -> None:
     await member.join()
     await member.sync({member.id: b"all"})
     async with trio.open_nursery() as nursery:
@@ -127,7 +127,7 @@ async def test_a_second_member_makes_all_join_anew(member: Member, second: Membe
     assert (await second.sync()).assignment == b"other half"
 
 
-async def test_who_leaves_is_gone_and_the_others_join_anew(member: Member, second: Member) -> None:
+async def test_leaving_member_is_removed_and_others_rebalance(member: Member, second: Member) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(member.join)
         nursery.start_soon(second.join)
@@ -151,7 +151,7 @@ async def test_the_last_one_to_leave_leaves_an_empty_group(member: Member, versi
     assert await member.commit(5) == ErrorCode.none
 
 
-async def test_who_is_not_heard_of_is_removed(member: Member, second: Member) -> None:
+async def test_member_without_heartbeat_is_removed_after_session_timeout(member: Member, second: Member) -> None:
     await member.join(session_ms=100)
     await member.sync({member.id: b"all"})
 
@@ -162,7 +162,7 @@ async def test_who_is_not_heard_of_is_removed(member: Member, second: Member) ->
     assert [each.member_id for each in joined.members] == [second.id]
 
 
-async def test_who_does_not_join_anew_in_time_is_left_out(member: Member, second: Member) -> None:
+async def test_member_that_misses_rebalance_timeout_is_removed(member: Member, second: Member) -> None:
     await member.join(rebalance_ms=200)
     await member.sync({member.id: b"all"})
 
@@ -202,7 +202,7 @@ async def test_a_stranger_is_refused(member: Member, second: Member) -> None:
     assert await second.commit(5) == ErrorCode.unknown_member_id
 
 
-async def test_other_brokers_do_not_answer_for_the_group(cluster: EmbeddedCluster) -> None:
+async def test_other_brokers_return_not_coordinator(cluster: EmbeddedCluster) -> None:
     wrong = next(node for node in cluster.state.alive if node != coordinator_of(cluster.state, GROUP))
     host, port = cluster.state.addresses[wrong]
     async with connect(f"{host}:{port}") as connection:
@@ -245,7 +245,7 @@ async def test_commits_are_kept_in_every_version(cluster: EmbeddedCluster, membe
     assert [(each.committed_offset, each.metadata) for each in topic.partitions] == [(-1, ""), (42, "note")]
 
 
-async def test_all_commits_are_told_if_no_topic_is_named(member: Member) -> None:
+async def test_all_committed_offsets_are_returned_if_no_topic_is_named(member: Member) -> None:
     await member.commit(7)
 
     reported = await member.call("offset_fetch", 9, {"groups": [{"group_id": GROUP, "topics": None}]})

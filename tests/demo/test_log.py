@@ -29,7 +29,7 @@ def test_reading_begins_with_the_batch_that_holds_the_offset() -> None:
     assert log.read(3, 1000, at_least_one=True) == b""
 
 
-def test_the_first_batch_is_whole_or_not_at_all_and_the_last_may_be_cut() -> None:
+def test_first_batch_is_never_truncated_but_last_one_may_be() -> None:
     log = PartitionLog()
     append(log, b"a")
     append(log, b"b")

@@ -13,7 +13,7 @@ EVERY = [(name, version) for name, (low, high) in API_VERSIONS.items() for versi
 
 
 @pytest.mark.parametrize(("name", "version"), EVERY)
-def test_what_is_left_out_is_zero_or_the_default(name: str, version: int) -> None:
+def test_omitted_fields_are_zero_or_default(name: str, version: int) -> None:
     key = KEYS[name]
 
     request = read_request(encode_request(key, version, 7, "me", {})[4:])
@@ -24,7 +24,7 @@ def test_what_is_left_out_is_zero_or_the_default(name: str, version: int) -> Non
     assert getattr(response, "error_code", ErrorCode.none) == ErrorCode.none
 
 
-def test_what_a_version_does_not_have_is_dropped() -> None:
+def test_fields_unknown_to_version_are_dropped() -> None:
     said = {"throttle_time": 250, "topics": [{"name": "t", "topic_id": None, "no_such_field": 1}], "nonsense": 2}
 
     old = build(load_response_schema(3, 0), said)

@@ -26,14 +26,14 @@ async def test_a_program_that_does_not_want_to_end_is_killed(tmp_path: Path) -> 
     assert process.returncode == -9
 
 
-async def test_what_a_program_says_is_kept_in_its_log(tmp_path: Path) -> None:
+async def test_program_output_is_written_to_its_log(tmp_path: Path) -> None:
     async with run_program([sys.executable, "-c", "raise SystemExit('why')"], log=tmp_path / "log") as process:
         await process.wait()
 
     assert (tmp_path / "log").read_text() == "why\n"
 
 
-async def test_a_reader_that_fails_is_told_with_what_it_said() -> None:
+async def test_failed_reader_is_reported_with_its_output() -> None:
     with pytest.RaisesGroup(
         pytest.RaisesExc(DemoFailed, match=r"exit code 1\n(.|\n)*127\.0\.0\.1"), flatten_subgroups=True
     ):
@@ -41,7 +41,7 @@ async def test_a_reader_that_fails_is_told_with_what_it_said() -> None:
             pytest.fail("there is nothing to read")
 
 
-async def test_a_reader_tells_of_records_and_of_what_its_fetches_cost_on_its_side() -> None:
+async def test_reader_reports_records_and_costs_of_its_fetches() -> None:
     async with embedded_cluster() as cluster:
         cluster.create_topic("t", partitions=30)
         async with reader(cluster.bootstrap, "t", 30) as heard:
@@ -58,14 +58,14 @@ async def test_a_reader_tells_of_records_and_of_what_its_fetches_cost_on_its_sid
     assert reported.named == 10 * reported.fetches
 
 
-async def test_sidefetch_that_finds_no_cluster_is_told_with_what_it_said(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sidefetch_without_reachable_cluster_fails_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.demo.processes._START_S", 2.0)
     with pytest.RaisesGroup(pytest.RaisesExc(DemoFailed, match="Sidefetch does not serve"), flatten_subgroups=True):
         async with sidefetch(f"127.0.0.1:{find_free_ports(1)}"):
             pytest.fail("there is nothing to serve")
 
 
-async def test_the_first_broker_that_answers_will_do() -> None:
+async def test_connect_uses_first_reachable_broker() -> None:
     dead = find_free_ports(1)
     async with embedded_cluster(brokers=1) as cluster:
         assert await is_serving(cluster.bootstrap)

@@ -7,7 +7,7 @@ from proxy.demo.processes import find_free_ports
 from proxy.demo.tap import tap
 
 
-async def test_the_tap_and_the_broker_agree_on_what_fetches_cost() -> None:
+async def test_tap_costs_equal_broker_counters() -> None:
     asks = [{"partition": index, "fetch_offset": 0, "partition_max_bytes": 1000} for index in range(3)]
     fetch = {"max_bytes": 5000, "session_epoch": -1, "topics": [{"topic": "t", "partitions": asks}]}
     async with embedded_cluster(brokers=1) as cluster:

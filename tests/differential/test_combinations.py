@@ -38,7 +38,7 @@ def test_seek_at_the_end_or_in_an_empty_partition_is_left_out() -> None:
     assert request_for(Combination("x", "java", "small", (0, 1, 2), steps=steps), ENDS)["steps"] == []
 
 
-def test_shrinking_keeps_only_what_the_failure_needs() -> None:
+def test_shrinking_keeps_only_parts_that_cause_failure() -> None:
     steps = (Step("sleep", 0, 0.1, ms=1), Step("seek", 1, 0.2, to=0.1), Step("commit", 1, 0.3))
     combination = Combination(
         "x",
@@ -67,7 +67,7 @@ def test_shrinking_keeps_only_what_the_failure_needs() -> None:
     assert smallest == expected
 
 
-def test_shrinking_asks_no_more_than_it_may() -> None:
+def test_shrinking_stops_after_maximum_number_of_trials() -> None:
     asked: list[Combination] = []
 
     def fails(each: Combination) -> bool:

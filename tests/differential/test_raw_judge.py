@@ -77,7 +77,7 @@ def kinds(judged: Case, seen: Seen | None = None, session: Session | None = None
 RIGHT = answer(part(records=DATA), part(OTHER, records=DATA[: 2 * BATCH]))
 
 
-def test_judge_accepts_what_the_leader_has() -> None:
+def test_judge_accepts_correct_response() -> None:
     assert kinds(case(RIGHT)) == []
 
 
@@ -110,7 +110,7 @@ def test_judge_accepts_a_first_batch_that_begins_before_the_offset() -> None:
         (answer(part(records=DATA), part(OTHER), elapsed_s=1.1), "late"),
     ],
 )
-def test_judge_names_what_is_wrong(wrong: Answer, kind: str) -> None:
+def test_judge_reports_kind_of_violation(wrong: Answer, kind: str) -> None:
     assert kind in kinds(case(wrong))
 
 
@@ -154,7 +154,7 @@ def test_judge_allows_one_batch_over_all_limits_in_the_first_filled_partition_on
     assert kinds(case(both, partition_max_bytes=1)) == ["partition-limit"]
 
 
-def test_judge_accepts_an_incremental_response_that_leaves_out_what_is_unchanged() -> None:
+def test_judge_accepts_incremental_response_without_unchanged_partitions() -> None:
     session = Session({KEY: 8, OTHER: 8})
     nothing = answer(part(), part(OTHER))
     assert kinds(case(answer(), leader=nothing, is_incremental=True), session=session) == []

@@ -31,15 +31,15 @@ def violations(seeds: Sequence[int], *, direct: bool = False, tags: bool = False
     return []
 
 
-def test_raw_sequences_through_sidefetch_are_answered_as_by_the_broker() -> None:
+def test_raw_sequences_through_sidefetch_have_no_violations() -> None:
     assert violations(range(1, 100)) == []
 
 
 @pytest.mark.long
-def test_raw_sequences_are_answered_when_brokers_add_unknown_tags() -> None:
+def test_raw_sequences_have_no_violations_when_brokers_add_unknown_tags() -> None:
     assert violations(range(101, 200), tags=True) == []
 
 
 @pytest.mark.long
-def test_judge_finds_nothing_in_what_the_broker_answers_itself() -> None:
+def test_judge_finds_no_violation_in_responses_of_broker_itself() -> None:
     assert violations(range(201, 300), direct=True) == []

@@ -69,7 +69,7 @@ def test_killed_reader_is_stuck_whatever_it_has_read() -> None:
     assert kinds(verdict(side)) == ["stuck"]
 
 
-def test_group_members_may_repeat_what_they_had_not_committed() -> None:
+def test_group_members_may_repeat_uncommitted_records() -> None:
     side = Reading([(100, rows(0, [0, 1])), (200, rows(0, [1, 2])), (300, rows(0, [*range(3, 10)]))], "done", 300)
     whole = Reading([(100, rows(0, [*range(10)]))], "done", 100)
     until = {0: 9}

@@ -82,7 +82,7 @@ def test_the_epoch_after_the_last_is_one() -> None:
     assert partitions_in(desk.answer(desk.open(session_id, 1))) == []
 
 
-def test_unknown_id_is_answered_70() -> None:
+def test_unknown_session_id_returns_error_70() -> None:
     desk = Desk()
 
     context = desk.open(7, 1, asks(A0))
@@ -106,7 +106,7 @@ def test_a_session_is_found_at_its_own_brokers_listener_only() -> None:
 
 
 @pytest.mark.parametrize("epoch", [2, 3, 2**31 - 1])
-def test_wrong_epoch_is_answered_71_and_changes_nothing(epoch: int) -> None:
+def test_wrong_session_epoch_returns_error_71_and_changes_nothing(epoch: int) -> None:
     desk = Desk()
     session_id = create(desk, A0)
 
@@ -157,7 +157,7 @@ def test_a_fetch_of_nothing_gets_no_session() -> None:
 
 
 @pytest.mark.parametrize("slots", [0, 1])
-def test_a_session_refused_is_a_full_answer_without_an_id(slots: int) -> None:
+def test_refused_session_gets_full_response_with_session_id_0(slots: int) -> None:
     desk = Desk(slots=slots)
     create(desk, A0)
 
@@ -165,7 +165,7 @@ def test_a_session_refused_is_a_full_answer_without_an_id(slots: int) -> None:
     assert len(desk.sessions) == slots
 
 
-def test_an_evicted_session_is_answered_70_and_its_waiting_fetch_is_not() -> None:
+def test_waiting_fetch_of_evicted_session_completes_and_next_fetch_returns_error_70() -> None:
     desk = Desk(slots=1)
     session_id = create(desk, A0)
     waiting = desk.open(session_id, 1)
@@ -192,7 +192,7 @@ def test_a_session_that_is_used_is_not_evicted() -> None:
 
 
 @EVERY_VERSION
-def test_adding_and_forgetting_in_one_request_changes_what_is_read(version: int) -> None:
+def test_adding_and_forgetting_in_one_request_changes_session_partitions(version: int) -> None:
     desk = Desk(version)
     a0, a1, b0 = keys_of(version)
     session_id = create(desk, a0, a1)
@@ -221,7 +221,7 @@ def test_a_partition_both_named_and_forgotten_is_gone() -> None:
     assert list(wanted_of(desk.open(session_id, 1, asks(A0), forgotten=(A0,)))) == [A1]
 
 
-def test_what_is_forgotten_and_was_never_there_is_passed_over() -> None:
+def test_forgetting_partition_outside_session_is_ignored() -> None:
     desk = Desk()
     session_id = create(desk, A0)
 
@@ -229,7 +229,7 @@ def test_what_is_forgotten_and_was_never_there_is_passed_over() -> None:
     assert desk.sessions.partitions == 1
 
 
-def test_a_partition_forgotten_and_added_again_is_told_again() -> None:
+def test_forgotten_partition_is_reported_again_when_re_added() -> None:
     desk = Desk()
     session_id = create(desk, A0, A1)
     desk.answer(desk.open(session_id, 1, forgotten=(A0,)))
@@ -238,7 +238,7 @@ def test_a_partition_forgotten_and_added_again_is_told_again() -> None:
 
 
 @EVERY_VERSION
-def test_an_update_replaces_the_whole_ask_in_place_and_not_what_was_told(version: int) -> None:
+def test_update_replaces_session_partition_in_place_without_reporting_it(version: int) -> None:
     desk = Desk(version)
     a0, a1, _ = keys_of(version)
     session_id = create(desk, a0, a1)
@@ -251,7 +251,7 @@ def test_an_update_replaces_the_whole_ask_in_place_and_not_what_was_told(version
     assert wanted_of(desk.open(session_id, 2))[a0] == changed
 
 
-def test_a_partition_that_a_full_fetch_names_twice_is_told_twice_and_held_once() -> None:
+def test_duplicate_partition_in_full_fetch_is_reported_twice_and_stored_once() -> None:
     desk = Desk()
     twice = fetch_of(
         12,
@@ -331,7 +331,7 @@ RECONNECTS = pytest.mark.parametrize("reconnects", [False, True], ids=["one conn
 @EVERY_VERSION
 @RECONNECTS
 @pytest.mark.parametrize("offsets", [(11, 10, 0), (10, 10, 1), (9, 9, 0)], ids=["higher", "log start", "lower"])
-def test_a_change_is_told_once(version: int, reconnects: bool, offsets: tuple[int, int, int]) -> None:
+def test_offset_change_is_reported_once(version: int, reconnects: bool, offsets: tuple[int, int, int]) -> None:
     desk = Desk(version)
     a0, a1, b0 = keys_of(version)
     session_id = create(desk, a0, a1, b0)
@@ -350,7 +350,7 @@ def test_a_change_is_told_once(version: int, reconnects: bool, offsets: tuple[in
 
 
 @RECONNECTS
-def test_a_last_stable_offset_alone_is_told_to_nobody(reconnects: bool) -> None:
+def test_change_of_last_stable_offset_alone_is_not_reported(reconnects: bool) -> None:
     desk = Desk()
     session_id = create(desk, A0)
     if reconnects:
@@ -361,7 +361,7 @@ def test_a_last_stable_offset_alone_is_told_to_nobody(reconnects: bool) -> None:
     assert partitions_in(desk.answer(desk.open(session_id, 1))) == []
 
 
-def test_another_isolation_changes_nothing_by_itself() -> None:
+def test_change_of_isolation_level_alone_is_not_reported() -> None:
     desk = Desk()
     session_id = create(desk, A0, A1)
     desk.offsets[A1] = (11, 11, 0)
@@ -380,7 +380,7 @@ def test_another_isolation_changes_nothing_by_itself() -> None:
     ],
     ids=["records", "preferred replica", "diverging epoch"],
 )
-def test_some_things_are_told_every_time(version: int, reply: PartitionReply) -> None:
+def test_records_replica_and_diverging_epoch_are_always_reported(version: int, reply: PartitionReply) -> None:
     desk = Desk(version)
     a0, a1, b0 = keys_of(version)
     session_id = create(desk, a0, a1, b0)
@@ -392,7 +392,7 @@ def test_some_things_are_told_every_time(version: int, reply: PartitionReply) ->
     assert partitions_in(desk.answer(desk.open(session_id, 4))) == []
 
 
-def test_news_and_changes_of_one_topic_stand_in_one_answer() -> None:
+def test_records_and_offset_changes_of_one_topic_share_one_response() -> None:
     desk = Desk()
     session_id = create(desk, A0, A1, B0)
     desk.offsets |= {A0: (11, 11, 0), B0: (12, 12, 0)}
@@ -403,7 +403,7 @@ def test_news_and_changes_of_one_topic_stand_in_one_answer() -> None:
     assert [each.records for _, replies in response.topics for each in replies] == [b"", b"records", b""]
 
 
-def test_what_records_came_with_counts_as_told_and_what_came_since_does_not() -> None:
+def test_offsets_sent_with_records_count_as_reported_and_later_ones_do_not() -> None:
     desk = Desk()
     session_id = create(desk, A0)
     desk.offsets[A0] = (14, 14, 0)
@@ -416,7 +416,7 @@ def test_what_records_came_with_counts_as_told_and_what_came_since_does_not() ->
 
 
 @RECONNECTS
-def test_an_error_is_repeated_and_recovery_is_told_once_even_with_the_same_offsets(reconnects: bool) -> None:
+def test_error_is_repeated_and_recovery_is_reported_once_despite_same_offsets(reconnects: bool) -> None:
     desk = Desk()
     session_id = create(desk, A0, A1)
     broken = ("a", PartitionReply(0, ErrorCode.not_leader_or_follower, -1))
@@ -437,7 +437,7 @@ def test_an_error_that_carries_the_high_watermark_does_not_silence_the_recovery(
     assert partitions_in(desk.answer(desk.open(session_id, 2))) == [A0]
 
 
-def test_an_error_in_the_first_answer_does_not_silence_the_recovery() -> None:
+def test_recovery_is_reported_after_error_in_first_response() -> None:
     desk = Desk()
     context = desk.open(NO_SESSION, INITIAL_EPOCH, asks(A0, A1))
     session_id = desk.answer(context, ("a", PartitionReply(0, 3, -1))).session_id
@@ -445,7 +445,7 @@ def test_an_error_in_the_first_answer_does_not_silence_the_recovery() -> None:
     assert partitions_in(desk.answer(desk.open(session_id, 1))) == [A0]
 
 
-def test_what_no_broker_has_told_is_not_told() -> None:
+def test_unknown_offsets_are_not_reported_until_known() -> None:
     desk = Desk(offsets={A0: (-1, -1, -1)})
     session_id = create(desk, A0)
 
@@ -454,7 +454,7 @@ def test_what_no_broker_has_told_is_not_told() -> None:
     assert partitions_in(desk.answer(desk.open(session_id, 2))) == [A0]
 
 
-def test_an_error_of_everything_is_told_of_all_that_the_session_holds() -> None:
+def test_error_of_whole_fetch_is_reported_for_all_session_partitions() -> None:
     desk = Desk()
     session_id = create(desk, A0, B0)
     context = desk.open(session_id, 1)
@@ -481,7 +481,7 @@ def test_a_broker_that_refuses_everything_leaves_the_session_alone() -> None:
 # races and throttling
 
 
-def test_whoever_is_overtaken_is_told_71_and_nothing_counts_as_told() -> None:
+def test_superseded_fetch_returns_error_71_and_marks_nothing_as_reported() -> None:
     desk = Desk()
     session_id = create(desk, A0)
     waiting = desk.open(session_id, 1)
@@ -503,7 +503,7 @@ def test_a_doubled_request_is_refused_while_the_first_waits_and_after_it() -> No
     assert desk.answer(desk.open(session_id, 1)).error == ErrorCode.invalid_fetch_session_epoch
 
 
-def test_throttling_an_incremental_keeps_the_deltas_and_what_was_told() -> None:
+def test_throttled_incremental_fetch_keeps_deltas_and_reported_state() -> None:
     desk = Desk()
     session_id = create(desk, A0)
 
@@ -539,7 +539,7 @@ def test_an_idle_fetch_is_the_same_bytes_as_the_last_and_is_not_compared() -> No
     assert moved[1].entries is sections[1].entries
 
 
-def test_what_becomes_of_sessions_is_traced() -> None:
+def test_session_lifecycle_is_recorded() -> None:
     desk = Desk(slots=1)
     first = create(desk, A0, A1)
     create(desk, B0)
@@ -558,7 +558,7 @@ def test_what_becomes_of_sessions_is_traced() -> None:
     assert desk.sessions.take_records() == []
 
 
-def test_what_becomes_of_sessions_is_traced_once_however_many_principals_there_are() -> None:
+def test_session_lifecycle_is_recorded_once_for_several_principals() -> None:
     desk = Desk(slots=1)
     everybody, alice, bob = desk.sessions, desk.sessions.of("alice"), desk.sessions.of("bob")
     desk.sessions = alice

@@ -43,7 +43,7 @@ def sent(conversion: DownConversion) -> bytes:
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY])
-def test_what_waits_to_be_sent_is_bounded_however_many_bombs_there_are(magic: int, codec: Codec) -> None:
+def test_kept_conversion_output_is_bounded_for_many_decompression_bombs(magic: int, codec: Codec) -> None:
     target = ConversionTarget(magic, zstd=codec)
     alone = DownConversion(memoryview(BOMB), 0, target)
     alone.begin()
@@ -73,7 +73,7 @@ def test_cpu_time_of_dropped_output_counts() -> None:
     assert all(each.counts.cpu_us == 1_000_000 for each in conversions(jobs))
 
 
-def test_what_grows_as_batches_do_is_converted_once() -> None:
+def test_conversion_output_of_ordinary_size_is_kept() -> None:
     log = batch([Record(k, k, None, b"%d, and more of the same" % k) for k in range(100)], codec=Codec.ZSTD)
     jobs = tuple(job(log, ConversionTarget(1)) for _ in range(3))
 

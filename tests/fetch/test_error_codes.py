@@ -20,7 +20,7 @@ from proxy.fetch.error_codes import error_for
         (109, 14, -1),
     ],
 )
-def test_a_code_is_told_from_the_version_on_that_knows_it(code: int, since: int, older: int) -> None:
+def test_newer_error_code_is_replaced_in_versions_that_do_not_know_it(code: int, since: int, older: int) -> None:
     assert error_for(since, code) == code
     assert error_for(18, code) == code
     assert error_for(since - 1, code) == older
@@ -28,7 +28,7 @@ def test_a_code_is_told_from_the_version_on_that_knows_it(code: int, since: int,
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 3, 6, 29, 35, 76, -1])
-def test_a_code_that_all_versions_know_is_told_to_all(code: int) -> None:
+def test_error_code_known_to_all_versions_is_unchanged(code: int) -> None:
     assert {error_for(version, code) for version in range(19)} == {code}
 
 
@@ -44,10 +44,10 @@ def test_the_oldest_clients_hear_no_code_that_would_make_them_throw(code: int) -
     assert {error_for(version, code) for version in range(4)} == {-1}
 
 
-def test_a_code_that_nobody_knows_is_passed_on() -> None:
+def test_unknown_error_code_is_passed_through() -> None:
     assert error_for(18, 30_000) == 30_000
 
 
-def test_what_older_clients_get_is_known_to_them() -> None:
+def test_replacement_error_codes_are_known_to_old_versions() -> None:
     for code in ErrorCode:
         assert error_for(4, error_for(4, code)) == error_for(4, code)

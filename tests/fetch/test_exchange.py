@@ -74,7 +74,7 @@ def errors(response: FetchResponse) -> set[int]:
 
 
 @EVERY_VERSION
-def test_an_answer_has_every_partition_in_the_clients_order_and_no_session(version: int) -> None:
+def test_response_has_all_partitions_in_client_order_and_no_session(version: int) -> None:
     made = exchange(version)
     orders, payments = names(version)
     made.throttle_ms = 77
@@ -93,7 +93,7 @@ def test_an_answer_has_every_partition_in_the_clients_order_and_no_session(versi
 
 
 @EVERY_VERSION
-def test_errors_are_told_as_the_clients_version_knows_them(version: int) -> None:
+def test_error_codes_are_mapped_for_client_version(version: int) -> None:
     made = exchange(version)
     orders, _ = names(version)
     made.add(orders, erroneous(0, UNKNOWN_TOPIC_ID))
@@ -107,7 +107,7 @@ def test_errors_are_told_as_the_clients_version_knows_them(version: int) -> None
 
 
 @EVERY_VERSION
-def test_new_leaders_endpoints_are_told_where_the_client_can_reach_them(version: int) -> None:
+def test_new_leader_endpoints_have_mapped_addresses(version: int) -> None:
     made = exchange(version)
     made.endpoints = {node_id: Endpoint(node_id, "real", 9092, "a") for node_id in (1, 9, 2)}
 
@@ -192,7 +192,7 @@ def test_an_epoch_that_cannot_be_is_refused() -> None:
 
 
 @EVERY_VERSION
-def test_whether_the_client_told_an_epoch_is_known_of_each_partition(version: int) -> None:
+def test_has_epoch_distinguishes_partitions_with_and_without_epoch(version: int) -> None:
     orders, payments = names(version)
     asked = [
         (orders, {0: FetchPartition(0, 1)}),

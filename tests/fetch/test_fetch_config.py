@@ -20,7 +20,7 @@ Mode = Literal["off", "client-id", "principal"]
         ("principal", True, "reader", "client"),
     ],
 )
-def test_excepted_fetch_is_answered_as_with_share_reads_off(
+def test_share_reads_mode_and_exception_select_log_cache_owner(
     mode: Mode, is_excepted: bool, owner: object, client_id: str
 ) -> None:
     reading = FetchConfig(

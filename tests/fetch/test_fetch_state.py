@@ -49,7 +49,7 @@ def update(
 
 
 @pytest.mark.parametrize(("context", "name"), [(BY_ID, ID), (BY_NAME, ORDERS)])
-def test_partitions_are_asked_for_by_the_brokers_name_with_the_epoch_that_we_know(
+def test_partitions_are_requested_by_upstream_topic_key_with_known_leader_epoch(
     context: RequestContext, name: Topic
 ) -> None:
     wanted = FetchState()
@@ -74,7 +74,7 @@ def test_the_clients_own_epoch_stays() -> None:
     assert wanted.requested == {PartitionKey(ID, 0): FetchPartition(0, 100, epoch=3)}
 
 
-def test_a_partition_that_another_broker_leads_is_not_asked_for() -> None:
+def test_partition_with_other_leader_is_not_requested() -> None:
     wanted = FetchState()
 
     update(wanted, [(ORDERS, at(0, 1))], cluster(known(ORDERS, 1, ME, OTHER)))
@@ -84,7 +84,7 @@ def test_a_partition_that_another_broker_leads_is_not_asked_for() -> None:
     assert wanted.unknown == {ORDERS}
 
 
-def test_a_client_that_told_its_rack_may_have_been_sent_here_and_is_fenced_by_no_epoch() -> None:
+def test_partition_with_other_leader_is_requested_without_epoch_for_client_with_rack() -> None:
     wanted = FetchState()
 
     update(wanted, [(ORDERS, at(0, 1))], cluster(known(ORDERS, 1, ME, OTHER)), FOLLOWER)
@@ -95,7 +95,7 @@ def test_a_client_that_told_its_rack_may_have_been_sent_here_and_is_fenced_by_no
     }
 
 
-def test_a_partition_that_the_topology_does_not_know_may_be_new_and_is_asked_for() -> None:
+def test_partition_unknown_to_topology_is_requested() -> None:
     wanted = FetchState()
 
     update(wanted, [(ORDERS, at(7))], cluster(known(ORDERS, 1, ME)))
@@ -113,7 +113,7 @@ def test_a_partition_that_the_topology_does_not_know_may_be_new_and_is_asked_for
     ],
     ids=["not known", "an impossible name", "not authorized", "without an id"],
 )
-def test_a_topic_that_cannot_be_asked_for_has_an_error(topology: Topology, error: int) -> None:
+def test_topic_that_cannot_be_requested_has_error(topology: Topology, error: int) -> None:
     wanted = FetchState()
 
     update(wanted, [(ORDERS, at(0, 1)), (PAYMENTS, {})], topology)
@@ -133,7 +133,7 @@ def test_the_same_again_touches_nothing() -> None:
     assert update(wanted, [(ORDERS, at(0, 1))], topology) == Change((), (), frozenset(), frozenset())
 
 
-def test_what_moved_is_touched_and_its_section_keeps_its_shape() -> None:
+def test_changed_offset_touches_partition_without_reshaping_its_section() -> None:
     wanted, topology = FetchState(), cluster(known(ORDERS, 1, ME, ME, ME))
     update(wanted, [(ORDERS, at(0, 1, 2))], topology)
 
@@ -143,7 +143,7 @@ def test_what_moved_is_touched_and_its_section_keeps_its_shape() -> None:
     assert wanted.requested[PartitionKey(ID, 1)] == FetchPartition(9, 100, epoch=5)
 
 
-def test_what_moved_back_is_touched_too() -> None:
+def test_offset_that_returns_to_earlier_value_touches_partition() -> None:
     wanted, topology = FetchState(), cluster(known(ORDERS, 1, ME))
     update(wanted, [(ORDERS, at(0, offset=0))], topology)
     update(wanted, [(ORDERS, at(0, offset=9))], topology)
@@ -164,7 +164,7 @@ def test_a_topic_created_again_is_forgotten_under_its_old_id() -> None:
     assert set(change.touched) == {PartitionKey(ID, 0), PartitionKey(topic_id(2), 0)}
 
 
-def test_replaced_topic_is_named_even_if_none_of_it_was_asked_for() -> None:
+def test_replaced_topic_is_reported_even_if_none_of_it_was_requested() -> None:
     wanted = FetchState()
     update(wanted, [(ORDERS, at(0))], cluster(known(ORDERS, 1, ME + 1)))
     assert wanted.requested == {}
@@ -191,7 +191,7 @@ def test_rotated_as_librdkafka_does_partitions_go_from_section_to_section() -> N
     assert change.reshaped == {0, 2}
 
 
-def test_a_partition_named_in_two_sections_is_still_asked_for_when_one_goes() -> None:
+def test_partition_in_two_sections_is_still_requested_after_one_is_removed() -> None:
     wanted, topology = FetchState(), cluster(known(ORDERS, 1, ME))
     update(wanted, [(ORDERS, at(0)), (ORDERS, at(0))], topology)
 
@@ -211,7 +211,7 @@ def test_a_topic_not_known_stays_so_when_one_of_its_sections_goes() -> None:
 
 
 @pytest.mark.parametrize("other", [BY_NAME, FOLLOWER])
-def test_asked_for_otherwise_all_is_touched_by_old_and_new_name(other: RequestContext) -> None:
+def test_changed_request_context_touches_old_and_new_keys(other: RequestContext) -> None:
     wanted, topology = FetchState(), cluster(known(ORDERS, 1, ME))
     update(wanted, [(ORDERS, at(0))], topology)
     before = set(wanted.requested)
@@ -264,7 +264,7 @@ _moves = st.one_of(_requests(), st.sampled_from(["again", "rotated", "moved", "c
     ),
     st.sampled_from([4, 9, 12]),
 )
-def test_after_any_requests_the_table_is_what_one_from_scratch_is(
+def test_updated_state_equals_state_built_from_scratch_after_any_requests(
     rounds: Sequence[tuple[list[tuple[str, dict[int, FetchPartition]]] | str, Topology | None, RequestContext]],
     version: int,
 ) -> None:
@@ -300,7 +300,7 @@ def test_after_any_requests_the_table_is_what_one_from_scratch_is(
         }
 
 
-def test_sections_are_told_apart_by_how_often_their_topic_came_before() -> None:
+def test_sections_are_numbered_by_earlier_sections_of_their_topic() -> None:
     listed = [TopicSection(topic, b"") for topic in ("a", "b", "a", "a", "b")]
 
     assert numbered(listed) == [("a", 0), ("b", 0), ("a", 1), ("a", 2), ("b", 1)]

@@ -78,7 +78,7 @@ def with_session(partitions: int) -> Fetcher:
 # ------------------------------------------------------------------------------------------- sessions
 
 
-def test_first_request_asks_for_no_session_and_the_second_for_one() -> None:
+def test_first_request_creates_no_session_and_second_creates_one() -> None:
     fetcher = fetcher_of(2)
     assert not fetcher.creates_session(SENT_S)
     ask(fetcher)
@@ -125,7 +125,7 @@ def test_evicted_session_is_not_created_again_for_10_s() -> None:
     assert fetcher.creates_session(SENT_S + 10)
 
 
-def test_session_goes_on_after_a_connection_was_lost_without_a_request_in_flight() -> None:
+def test_session_survives_connection_loss_without_request_in_flight() -> None:
     fetcher = with_session(2)
 
     assert fetcher.lost(SENT_S) == []

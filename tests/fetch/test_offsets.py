@@ -82,7 +82,7 @@ def test_offsets_of_a_response_are_raised_to_known_ones_of_the_same_epoch() -> N
     assert made.raise_to(PartitionKey("t", 1), 5, (48, 48, 1)) == (48, 48, 1)
 
 
-def test_prune_drops_the_oldest_partitions_that_nobody_reads() -> None:
+def test_prune_drops_oldest_unread_partitions() -> None:
     made = OffsetTable()
     keys = [PartitionKey("t", number) for number in range(3_000)]
     for number, key in enumerate(keys):

@@ -159,7 +159,7 @@ def test_response_is_not_sure_while_a_log_must_be_found_again() -> None:
     assert positions.is_sure(0.0, (log.key.partition,), has_records=True)
 
 
-def test_partitions_that_nothing_answers_are_unserved() -> None:
+def test_partition_without_records_or_confirmation_is_unserved() -> None:
     cache = cache_of()
     positions = positions_of(cache)
     positions.number = 1

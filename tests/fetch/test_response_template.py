@@ -80,7 +80,7 @@ def test_every_partition_is_there_in_order_with_its_last_offsets(version: int, c
 
 
 @pytest.mark.parametrize("version", KIO_VERSIONS)
-def test_news_are_spliced_into_one_answer_only(version: int) -> None:
+def test_updates_are_spliced_into_one_response_only(version: int) -> None:
     orders, payments = names(version)
     made = template(version, [(orders, [0, 1, 2]), (payments, [1])])
     updates = {orders: [PartitionReply(2, 6, -1), PartitionReply(1, 0, 9, 9, -1, None, -1, b"records")]}
@@ -102,7 +102,7 @@ def test_records_are_handed_on_as_the_very_same_views() -> None:
     assert len(pieces) == 5
 
 
-def test_an_answer_made_stays_as_it_was_when_more_is_learnt() -> None:
+def test_built_response_is_unchanged_by_later_offsets() -> None:
     made = template(12, [(ORDERS, [0])])
     pieces = made.answer({})
     before = joined(pieces)
@@ -112,7 +112,7 @@ def test_an_answer_made_stays_as_it_was_when_more_is_learnt() -> None:
     assert joined(pieces) == before != joined(made.answer({}))
 
 
-def test_news_of_partitions_that_were_not_asked_for_are_left_out() -> None:
+def test_updates_of_unrequested_partitions_are_omitted() -> None:
     made = template(12, [(ORDERS, [0])])
 
     made.learn(ORDERS, 9, (1, 1, 0))
@@ -125,7 +125,7 @@ def test_news_of_partitions_that_were_not_asked_for_are_left_out() -> None:
     assert decoded(made, 12, updates) == decoded(made, 12) == ((ORDERS, (quiet(12, 0, UNKNOWN),)),)
 
 
-def test_an_answer_that_is_not_sent_yet_stays_as_it_is() -> None:
+def test_unsent_large_response_is_unchanged_by_later_offsets() -> None:
     made = template(11, [(ORDERS, range(1000))])
     made.learn(ORDERS, 7, (50, 50, 0))
     pieces = made.answer({})
@@ -137,7 +137,7 @@ def test_an_answer_that_is_not_sent_yet_stays_as_it_is() -> None:
     assert joined(made.answer({})) != before
 
 
-def test_of_what_is_quiet_nothing_is_copied_where_it_is_much() -> None:
+def test_unchanged_partitions_of_large_response_are_not_copied() -> None:
     made = template(11, [(ORDERS, range(1000)), (PAYMENTS, range(1000))])
     updates = [PartitionUpdate(PartitionReply(7, 0, 50, records=b"records"), b"records")]
 
@@ -193,9 +193,7 @@ def shapes(draw: st.DrawFn, topics: tuple[Topic, Topic]) -> list[tuple[Topic, li
 @pytest.mark.parametrize("version", KIO_VERSIONS)
 @examples(15)
 @given(data=st.data())
-def test_after_any_reshaping_and_learning_the_answer_is_what_was_told_last(
-    version: int, data: st.DataObject
-) -> None:
+def test_response_has_latest_offsets_and_updates_after_any_reshape(version: int, data: st.DataObject) -> None:
     topics = names(version)
     committed = data.draw(st.booleans())
     made = ResponseTemplate(response_layout(version), committed=committed)

@@ -50,7 +50,7 @@ def records_of(commands: Sequence[Command]) -> dict[int, bytes]:
     return {each.partition_index: bytes(each.records) for each in parts if each.records}
 
 
-def test_l1_partition_of_an_open_fetch_that_nothing_answers_is_found() -> None:
+def test_l1_partition_of_open_fetch_without_fetcher_is_reported_unserved() -> None:
     play = Play()
     play.fetch({0: 0, 1: 0})
     assert play.relay.unserved() == []

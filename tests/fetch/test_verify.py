@@ -79,7 +79,7 @@ def verdict(reply: PartitionReply | None, sampled: Sample | None = None, *, comm
 
 
 @pytest.mark.parametrize("version", range(4, 19))
-def test_what_brought_records_is_compared_and_nothing_else(version: int) -> None:
+def test_only_partitions_with_records_are_sampled(version: int) -> None:
     request = requested(version, {0: 10, 1: 20, 2: 30, 3: 40})
     pieces = answered(request, brought(1, b"one"), brought(2, b"", error=6), brought(3, b"three"))
 
@@ -109,7 +109,7 @@ def test_a_topic_that_is_not_known_any_more_is_not_compared() -> None:
         (b"short", 5),
     ],
 )
-def test_what_is_kept_is_64_kib_or_a_whole_first_batch(records: bytes, kept: int) -> None:
+def test_sample_keeps_64_kib_or_whole_first_batch(records: bytes, kept: int) -> None:
     """Brokers bring no part of a batch but of an answer's first."""
     request = requested(11, {0: 10})
 
@@ -118,7 +118,7 @@ def test_what_is_kept_is_64_kib_or_a_whole_first_batch(records: bytes, kept: int
     assert (found.records, found.delivered_bytes) == (records[:kept], len(records))
 
 
-def test_an_answer_that_is_large_is_let_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_response_is_not_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     request = requested(11, {0: 10})
     pieces = answered(request, brought(0, b"zero"))
     monkeypatch.setattr(verify, "_LARGEST_ANSWER_BYTES", sum(map(len, pieces)) - 1)
@@ -126,7 +126,7 @@ def test_an_answer_that_is_large_is_let_be(monkeypatch: pytest.MonkeyPatch) -> N
     assert samples(request, pieces, topology()) == []
 
 
-def test_an_answer_that_is_none_is_noticed() -> None:
+def test_incomplete_response_raises_malformed_frame() -> None:
     request = requested(11, {0: 10})
     pieces = answered(request, brought(0, b"zero"))
 
@@ -135,7 +135,7 @@ def test_an_answer_that_is_none_is_noticed() -> None:
 
 
 @pytest.mark.parametrize(("version", "topic"), [(4, "t"), (12, "t"), (13, ID), (18, ID)])
-def test_the_same_is_asked_for_alone_without_a_session_and_without_waiting(version: int, topic: Topic) -> None:
+def test_direct_fetch_requests_sampled_partitions_without_session_and_wait(version: int, topic: Topic) -> None:
     sampled = [sample(b"a" * 70, offset=10), Sample(TopicInfo("t", ID), 3, 20, b"b" * 30, 500)]
 
     request = read(direct_fetch(sampled, version, 9, "verifier", committed=True))
@@ -190,7 +190,7 @@ def test_records_where_the_broker_has_none_are_noticed(
 @pytest.mark.parametrize(
     ("reply", "error"), [(None, 0), (brought(0, b"abcdef", error=6), 6), (brought(1, b"a"), 0)]
 )
-def test_where_the_broker_tells_nothing_nothing_is_told(reply: PartitionReply | None, error: int) -> None:
+def test_broker_error_or_missing_partition_yields_no_verdict(reply: PartitionReply | None, error: int) -> None:
     compared = verdict(reply)
 
     assert (compared.equal, compared.error) == (None, error)

@@ -35,7 +35,7 @@ def test_any_other_error_is_a_find_with_its_input() -> None:
     assert b"e" not in found.value.data
 
 
-def test_what_takes_more_lines_than_its_size_allows_is_a_find() -> None:
+def test_too_many_executed_lines_for_input_size_are_reported() -> None:
     def feed(data: bytes) -> object:
         count = 0
         for _ in range(len(data) ** 4 * 1000):
@@ -46,7 +46,7 @@ def test_what_takes_more_lines_than_its_size_allows_is_a_find() -> None:
         harness.lines_of(target(feed), b"twelve bytes")
 
 
-def test_what_never_ends_is_a_find(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_loop_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def feed(_data: bytes) -> object:
         while True:
             pass
@@ -56,7 +56,7 @@ def test_what_never_ends_is_a_find(monkeypatch: pytest.MonkeyPatch) -> None:
         harness.run(target(feed), seed=1, inputs=10)
 
 
-def test_what_takes_memory_that_it_was_only_told_of_is_a_find(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_excessive_memory_growth_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[bytes] = []
 
     def feed(_data: bytes) -> object:

@@ -180,14 +180,14 @@ def test_pods_come_back_injected(
     assert api.ask("GET", f"/api/v1/namespaces/{injecting}/pods/{before['metadata']['name']}") == made
 
 
-def test_pods_that_do_not_ask_come_back_as_they_were(api: ApiServer, injecting: str) -> None:
+def test_pod_with_inject_false_is_created_unchanged(api: ApiServer, injecting: str) -> None:
     made, warnings = api.create_pod(named("plain", inject="false"), injecting)
 
     assert [each["name"] for each in made["spec"]["initContainers"]] == ["migrate"]
     assert warnings == []
 
 
-def test_the_sidecar_is_given_the_token_that_it_asks_for_its_zone_with(api: ApiServer, injecting: str) -> None:
+def test_sidecar_mounts_the_service_account_token(api: ApiServer, injecting: str) -> None:
     made, _ = api.create_pod(named("token"), injecting)
 
     mounts = [each["mountPath"] for each in made["spec"]["initContainers"][0]["volumeMounts"]]
@@ -349,7 +349,7 @@ async def test_certificates_made_here_are_believed_and_renewed_with_the_charts_r
     assert "warning" not in reported.getvalue()
 
 
-async def test_the_chart_asks_about_those_who_ask_and_others_do_not_depend_on_it(
+async def test_chart_webhook_is_called_only_for_pods_that_request_a_sidecar(
     api: ApiServer, installed: dict[str, Any]
 ) -> None:
     def made(name: str, **annotations: str) -> dict[str, Any]:

@@ -101,7 +101,7 @@ def test_helm_finds_nothing_to_complain_of(file: Path) -> None:
 
 @kubernetes
 @pytest.mark.parametrize("file", VALUES_FILES, ids=lambda file: file.stem)
-def test_what_is_rendered_is_what_kubernetes_takes(file: Path) -> None:
+def test_rendered_manifests_conform_to_the_kubernetes_schema(file: Path) -> None:
     documents = rendered("--values", str(file))
     newest = kubernetes_validate.latest_version()
 
@@ -218,7 +218,7 @@ def test_the_webhook_may_touch_its_own_secret_and_configuration_and_nothing_else
 
 
 @kubernetes
-def test_with_a_certificate_from_elsewhere_the_webhook_has_no_rights_at_all() -> None:
+def test_webhook_with_external_certificate_has_no_rbac_permissions() -> None:
     documents = rendered("--values", str(CHART / "ci" / "injection-cert-manager.yaml"))
     template = only(documents, "Deployment")["spec"]["template"]
 

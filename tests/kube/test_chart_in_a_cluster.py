@@ -82,7 +82,7 @@ def test_pods_of_the_chart_are_restricted_to_the_api_servers_own_judgement(api: 
         api.create_pod(template, NAMESPACE)
 
 
-def test_pods_that_have_not_asked_for_a_sidecar_do_not_depend_on_the_webhook(api: ApiServer) -> None:
+def test_pods_that_request_no_sidecar_do_not_depend_on_the_webhook(api: ApiServer) -> None:
     """There is none: nothing runs in this cluster."""
     for made in (pod("asks-nothing"), pod("says-no", inject="false"), pod("says-something-else", rack="a")):
         api.create_pod(made)
@@ -108,12 +108,12 @@ async def test_the_webhook_can_make_its_certificate_by_the_rights_that_it_has(ap
         "/api/v1/nodes/a-node",
     ],
 )
-async def test_the_webhook_may_ask_for_nothing_else(webhook: Api, path: str) -> None:
+async def test_webhook_is_forbidden_to_read_other_resources(webhook: Api, path: str) -> None:
     with pytest.raises(ApiFailed, match="403"):
         await webhook.get(path)
 
 
-async def test_the_gateway_may_ask_for_nodes_and_for_nothing_else(api: ApiServer) -> None:
+async def test_gateway_is_allowed_to_read_nodes_but_not_secrets(api: ApiServer) -> None:
     gateway = api.as_pod(NAMESPACE, "it-sidefetch-gateway")
 
     with pytest.raises(ApiFailed, match="404"):

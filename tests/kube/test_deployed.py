@@ -93,7 +93,7 @@ def test_each_example_of_a_client_reads_through_sidefetch(
     assert sorted(read) == sorted(VALUES)
 
 
-def test_every_example_of_a_client_is_told_of() -> None:
+def test_readme_lists_every_client_example() -> None:
     reported = re.findall(r"\]\((\w+\.\w+)\)", (CLIENTS / "README.md").read_text(encoding="utf-8"))
 
     assert sorted(reported) == sorted(path.name for path in CLIENTS.iterdir() if path.suffix != ".md")

@@ -55,7 +55,7 @@ def test_five_commands_lead_from_nothing_to_a_sidecar() -> None:
 
 
 @pytest.mark.kubernetes
-def test_these_commands_put_into_the_pod_what_they_say() -> None:
+def test_readme_commands_inject_the_documented_sidecar() -> None:
     _, _, install, patch, _ = commands()
     values = [part for flag, value in pairwise(install) if flag == "--set" for part in (flag, value)]
     (config,) = (each for each in rendered(*values) if each["kind"] == "ConfigMap")

@@ -59,7 +59,7 @@ def wait_until_it_serves(container: Container) -> float:
     return time.monotonic() - began
 
 
-def test_it_serves_a_consumer_from_a_read_only_file_system_with_no_rights_at_all(
+def test_image_serves_consumer_on_read_only_file_system_without_capabilities(
     image: Image, kafka4: KafkaCluster
 ) -> None:
     topic, produced = Admin(kafka4).filled_topic("from-a-container", 3)
@@ -106,7 +106,7 @@ def topics(kafka4: KafkaCluster) -> list[str]:
 
 
 @pytest.mark.parametrize(("client", "memory"), [(of_today, 16 * MIB), (of_2015, 16 * MIB), (of_2015, 64 * MIB)])
-def test_readers_that_ask_for_everything_at_once_do_not_take_it_over_its_limit(
+def test_concurrent_large_fetches_stay_below_the_container_memory_limit(
     client: Callable[[str, str], int], memory: int, image: Image, kafka4: KafkaCluster, topics: list[str]
 ) -> None:
     port, variables = settings(kafka4)
@@ -125,14 +125,14 @@ def test_readers_that_ask_for_everything_at_once_do_not_take_it_over_its_limit(
     assert peak_bytes < limit_bytes(memory)
 
 
-def test_it_has_what_transparent_mode_takes(image: Image) -> None:
+def test_image_contains_the_tools_of_transparent_mode(image: Image) -> None:
     """In a network of its own, with the one right that the init step has."""
     rights = ["--user", "0", "--cap-add", "NET_ADMIN"]
 
     ran(image, "redirect", "install", options=rights)
 
 
-def test_it_has_what_injection_takes(image: Image) -> None:
+def test_image_contains_the_dependencies_of_injection(image: Image) -> None:
     manifest = (ROOT / "deploy" / "kubernetes" / "application.yaml").read_text(encoding="utf-8")
 
     (injected,) = documents_of(ran(image, "inject", "-f", "-", said=manifest))

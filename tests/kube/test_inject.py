@@ -99,7 +99,7 @@ def test_the_address_is_the_first_that_the_sidecar_listens_on(listen: str, addre
     assert environ(after["spec"]["initContainers"][0])["SIDEFETCH_LISTEN"] == listen
 
 
-def test_a_pod_that_does_not_ask_is_left_as_it_is() -> None:
+def test_pod_that_does_not_request_a_sidecar_is_left_unchanged() -> None:
     for before in (pod(inject="false"), {**pod(), "metadata": {"name": "orders"}}, {"spec": pod()["spec"]}):
         answer = inject(before, DEFAULTS)
 
@@ -107,7 +107,7 @@ def test_a_pod_that_does_not_ask_is_left_as_it_is() -> None:
         assert (answer.has_sidecar, answer.warnings) == (False, ())
 
 
-def test_a_pod_that_forgets_to_ask_is_told() -> None:
+def test_sidefetch_annotations_without_inject_annotation_cause_a_warning() -> None:
     before = pod()
     del before["metadata"]["annotations"]["sidefetch.io/inject"]
 
@@ -127,7 +127,7 @@ def test_it_is_idempotent_and_can_be_taken_out_again(annotations: dict[str, str]
     assert remove_injection(after) == before
 
 
-def test_what_has_changed_about_what_is_asked_for_is_injected_anew() -> None:
+def test_reinjection_applies_changed_annotations() -> None:
     after = done(pod())
     later = deepcopy(after)
     later["metadata"]["annotations"]["option.sidefetch.io/memory"] = "64MiB"
@@ -135,7 +135,7 @@ def test_what_has_changed_about_what_is_asked_for_is_injected_anew() -> None:
     assert done(later) == done(pod(option_memory="64MiB"))
 
 
-def test_what_others_have_changed_about_the_sidecar_stays() -> None:
+def test_reinjection_keeps_foreign_changes_to_the_sidecar() -> None:
     after = deepcopy(done(pod()))
     after["spec"]["initContainers"][0]["volumeMounts"] = [{"name": "token", "mountPath": "/token"}]
     after["spec"]["initContainers"][0]["terminationMessagePath"] = "/dev/termination-log"
@@ -143,7 +143,7 @@ def test_what_others_have_changed_about_the_sidecar_stays() -> None:
     assert done(after) is after
 
 
-def test_a_sidecar_that_somebody_has_taken_out_is_put_in_again() -> None:
+def test_reinjection_restores_a_removed_sidecar() -> None:
     after = deepcopy(done(pod()))
     del after["spec"]["initContainers"][0]
 
@@ -200,7 +200,7 @@ def test_its_memory_limit_comes_from_the_option_unless_it_is_given() -> None:
     assert memory(memory="300Mi") == ("300Mi", "300Mi")
 
 
-def test_its_probes_ask_where_it_answers() -> None:
+def test_sidecar_probes_use_the_configured_admin_port() -> None:
     sidecar = done(pod(option_admin_listen="0.0.0.0:19080"))["spec"]["initContainers"][0]
 
     probes = [sidecar[kind]["httpGet"] for kind in ("startupProbe", "readinessProbe", "livenessProbe")]
@@ -213,7 +213,7 @@ def test_its_probes_ask_where_it_answers() -> None:
     assert environ(sidecar)["SIDEFETCH_ADMIN_LISTEN"] == "0.0.0.0:19080"
 
 
-def test_the_zone_is_asked_for_where_no_rack_is_given() -> None:
+def test_zone_variables_are_injected_only_without_rack_annotation() -> None:
     reported = environ(done(pod(rack="eu-1a"))["spec"]["initContainers"][0])
     asked = environ(done(pod())["spec"]["initContainers"][0])
 
@@ -222,7 +222,7 @@ def test_the_zone_is_asked_for_where_no_rack_is_given() -> None:
     assert {"TOPOLOGY_ZONE", "NODE_NAME"} <= set(asked)
 
 
-def test_variables_of_opentelemetry_may_name_what_is_known_of_the_pod() -> None:
+def test_injected_variables_reference_only_variables_defined_before() -> None:
     defaults = Defaults.parse('{"image": "i", "otel": {"OTEL_TRACES_SAMPLER": "always_on"}}', "f")
     endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://$(HOST_IP):4318"}
     for rack in ("", "eu-1a"):
@@ -271,11 +271,11 @@ def test_annotations_win_over_defaults_and_empty_ones_undo_them() -> None:
 
 
 @pytest.mark.parametrize("annotations", [{}, {"native": "false"}, WITH_ALL])
-def test_the_real_schema_takes_what_comes_out(annotations: dict[str, str]) -> None:
+def test_injected_pod_conforms_to_the_kubernetes_schema(annotations: dict[str, str]) -> None:
     kubernetes_validate.validate(done(pod(**annotations)), "1.36", strict=True)
 
 
-def test_the_status_holds_what_is_needed_to_undo_it_and_no_more() -> None:
+def test_status_annotation_holds_exactly_the_data_to_undo_injection() -> None:
     status = json.loads(done(pod())["metadata"]["annotations"][STATUS])
 
     assert status["env"] == {
@@ -307,7 +307,7 @@ def test_whatever_else_a_pod_holds_stays_and_comes_back(
 
 
 @pytest.mark.parametrize("annotations", [{}, {"native": "false"}, WITH_ALL])
-def test_the_sidecar_is_told_what_was_asked_for(annotations: dict[str, str]) -> None:
+def test_sidecar_environment_yields_the_requested_configuration(annotations: dict[str, str]) -> None:
     before = pod(**annotations)
     spec = done(before)["spec"]
     (sidecar,) = (each for each in [*spec["initContainers"], *spec["containers"]] if each["name"] == "sidefetch")

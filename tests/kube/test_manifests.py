@@ -65,7 +65,7 @@ def done(text: str, defaults: Defaults = DEFAULTS) -> str:
     return inject_text(text, "f", defaults).text
 
 
-def test_it_means_what_the_webhook_would_make_of_the_pod() -> None:
+def test_injected_manifest_equals_pod_injected_by_webhook() -> None:
     (before,), (after,) = read(DEPLOYMENT), read(done(DEPLOYMENT))
 
     expected = inject(before["spec"]["template"], DEFAULTS).pod
@@ -94,7 +94,7 @@ def test_documents_in_which_nothing_changes_stay_byte_for_byte() -> None:
 
 @pytest.mark.parametrize("step", ["  ", "    "])
 @pytest.mark.parametrize("indent", ["", "  "])
-def test_what_is_within_is_indented_as_it_was(step: str, indent: str) -> None:
+def test_injected_yaml_follows_the_indentation_of_the_manifest(step: str, indent: str) -> None:
     text = f"""\
 apiVersion: v1
 kind: Pod
@@ -126,7 +126,7 @@ def test_again_changes_nothing_and_switched_off_it_is_out_again() -> None:
     assert read(done(after.replace('inject: "true"', 'inject: "false"'))) == read(OFF)
 
 
-def test_what_is_added_reads_the_same_in_any_version_of_yaml() -> None:
+def test_injected_strings_stay_strings_in_yaml_1_1() -> None:
     after = done(DEPLOYMENT)
 
     assert 'value: "on"\n' in after
@@ -168,7 +168,7 @@ def test_pods_are_found_in_every_workload_and_in_lists_of_them(api: str, kind: s
 @pytest.mark.parametrize(
     "text", ["", "\n", "# words\n", "---\n", "[1, 2]\n", "7", "kind: Deployment\n", "kind: Pod\n"]
 )
-def test_what_has_no_pod_passes_untouched(text: str) -> None:
+def test_text_without_pod_is_left_unchanged(text: str) -> None:
     assert done(text) == text
 
 
@@ -178,7 +178,7 @@ def test_the_same_kind_of_another_group_is_left_alone() -> None:
     assert done(text) == text
 
 
-def test_where_anchors_share_what_must_differ_the_meaning_is_kept() -> None:
+def test_yaml_anchor_shared_by_containers_is_split_where_values_differ() -> None:
     text = (
         DEPLOYMENT.replace("          env:\n", "          env: &env\n")
         .replace("      volumes:\n", "        - name: direct\n          env: *env\n      volumes:\n")
@@ -194,7 +194,7 @@ def test_where_anchors_share_what_must_differ_the_meaning_is_kept() -> None:
     ("broken", "line"),
     [("a: [1\n", 9), ("a: b: c\n", 8), ("\ta: 1\n", 8), ("a: 1\na: 2\n", 9), ("{{- if .Values.a }}\n", 8)],
 )
-def test_what_is_no_yaml_is_told_with_file_and_line(broken: str, line: int) -> None:
+def test_invalid_yaml_is_reported_with_file_and_line(broken: str, line: int) -> None:
     with pytest.raises(ConfigError) as wrong:
         done(f"{OTHER}---\n{broken}")
 
@@ -203,7 +203,7 @@ def test_what_is_no_yaml_is_told_with_file_and_line(broken: str, line: int) -> N
     assert "\n" not in reported
 
 
-def test_all_refusals_of_all_documents_are_told_with_their_lines() -> None:
+def test_problems_of_all_documents_are_reported_with_their_lines() -> None:
     wrong = DEPLOYMENT.replace("spec:\n      # the app", "spec:\n      hostNetwork: true\n      # the app")
     listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": read(wrong)}, indent=1)
 
@@ -218,7 +218,7 @@ def test_all_refusals_of_all_documents_are_told_with_their_lines() -> None:
     assert len(reported) == 6
 
 
-def test_annotations_of_the_workload_itself_are_told() -> None:
+def test_annotation_on_workload_instead_of_pod_template_causes_a_warning() -> None:
     text = DEPLOYMENT.replace("  name: orders", "  annotations: {sidefetch.io/inject: 'true'}\n  name: orders")
 
     (reported,) = inject_text(text, "f", DEFAULTS).warnings
@@ -246,7 +246,7 @@ def test_the_command_prints_one_stream_of_all_files(files: list[str], capsys: py
     assert other == read(OTHER)[0]
 
 
-def test_it_reads_what_comes_in(
+def test_inject_command_reads_manifest_from_stdin(
     files: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(DEPLOYMENT))
@@ -256,9 +256,7 @@ def test_it_reads_what_comes_in(
     assert "- name: sidefetch\n" in capsys.readouterr().out
 
 
-def test_the_difference_alone_is_printed_where_that_is_asked_for(
-    files: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_diff_option_prints_only_the_difference(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inject", "-f", files[0], "-f", files[1], "--defaults", files[2], "--diff"]) == 0
 
     lines = capsys.readouterr().out.splitlines()

@@ -30,14 +30,14 @@ def exact(document: Any) -> Any:
 
 
 @given(before=_documents, after=_documents)
-def test_what_it_says_makes_the_one_into_the_other(before: Any, after: Any) -> None:
+def test_applied_difference_yields_the_target_document(before: Any, after: Any) -> None:
     made = apply(deepcopy(before), difference(before, after))
 
     assert exact(made) == exact(after)
 
 
 @given(document=_documents)
-def test_nothing_is_said_of_what_is_the_same(document: Any) -> None:
+def test_difference_of_equal_documents_is_empty(document: Any) -> None:
     assert list(difference(document, deepcopy(document))) == []
 
 

@@ -43,7 +43,7 @@ def test_networks_of_one_family_leave_the_other_alone() -> None:
     ]
 
 
-def test_what_is_put_in_first_takes_out_what_is_there() -> None:
+def test_redirect_script_removes_existing_rules_first() -> None:
     assert Rules().script().startswith(REMOVE)
 
 
@@ -54,13 +54,13 @@ def test_ports_and_networks_that_meet_are_put_together() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0", "65536", "9094-9092", "9092-", "a", "9092,,9093", "-1", "9092 9093"])
-def test_what_is_no_port_is_refused(text: str) -> None:
+def test_invalid_ports_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="PORT"):
         parse_ports(text)
 
 
 @pytest.mark.parametrize("text", ["", "10.0.0.1/8", "kafka", "10.0.0.0/33", "10.0.0.0/8,"])
-def test_what_is_no_network_is_refused(text: str) -> None:
+def test_invalid_networks_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"(?i)network|host bits"):
         parse_networks(text)
 

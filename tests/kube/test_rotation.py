@@ -132,7 +132,7 @@ def trusted(pair: CertificatePair, authorities: bytes, name: str) -> bool:
 
 
 @pytest.mark.parametrize("name", ["sidefetch.sidefetch.svc", "127.0.0.1"])
-def test_a_pair_is_taken_for_its_names_and_no_other_by_those_who_believe_its_authority(name: str) -> None:
+def test_certificate_is_trusted_only_for_its_names_and_with_its_authority(name: str) -> None:
     today = datetime.now(UTC).replace(microsecond=0)
     pair, other = (new_certificate([name], today, LIFE) for _ in range(2))
 
@@ -151,7 +151,7 @@ def test_the_authoritys_key_is_nowhere_and_the_pairs_is_not_shown() -> None:
     assert "PRIVATE" not in repr(pair)
 
 
-def test_it_comes_out_of_a_secret_as_it_went_in_and_what_is_torn_is_none() -> None:
+def test_certificate_pair_survives_storage_in_secret_and_damaged_data_yields_none() -> None:
     pair, other = new_certificate(NAMES, NOW, LIFE), new_certificate(NAMES, NOW, LIFE)
     data = pair.as_data()
 
@@ -180,7 +180,7 @@ def test_authorities_stay_until_they_end() -> None:
     assert second.authorities.endswith(first.authorities)
 
 
-async def test_it_is_written_down_then_told_of_then_shown(api: Memory, clock: Clock) -> None:
+async def test_certificate_is_stored_then_published_to_webhook_then_used(api: Memory, clock: Clock) -> None:
     ours = rotation(api, clock)
 
     await ours.check()
@@ -211,7 +211,7 @@ async def test_nothing_is_done_while_all_is_good(api: Memory, clock: Clock) -> N
 
 
 @pytest.mark.parametrize("failing", ["PATCH " + CONFIGURATION, f"PATCH {SECRET}/pair"])
-async def test_one_that_is_not_told_of_is_not_shown(api: Memory, clock: Clock, failing: str) -> None:
+async def test_renewed_certificate_is_used_only_after_publication(api: Memory, clock: Clock, failing: str) -> None:
     ours = rotation(api, clock)
     await ours.check()
     first = ours.pair
@@ -231,7 +231,7 @@ async def test_one_that_is_not_told_of_is_not_shown(api: Memory, clock: Clock, f
     assert first.authorities in api.believed
 
 
-async def test_a_new_one_is_shown_a_look_after_it_was_told_of_by_those_who_have_one(
+async def test_running_webhooks_use_renewed_certificate_one_check_after_its_publication(
     api: Memory, clock: Clock
 ) -> None:
     makes_it, finds_it = (rotation(api, clock) for _ in range(2))
@@ -263,7 +263,7 @@ async def test_one_that_has_ended_is_shown_no_longer_than_there_is_another(api: 
     assert ours.pair != first
 
 
-async def test_of_two_that_begin_at_once_one_takes_what_the_other_has_made(api: Memory, clock: Clock) -> None:
+async def test_concurrently_started_webhooks_use_the_same_certificate(api: Memory, clock: Clock) -> None:
     ones = [rotation(api, clock) for _ in range(2)]
 
     async with trio.open_nursery() as nursery:
@@ -279,7 +279,7 @@ async def test_of_two_that_begin_at_once_one_takes_what_the_other_has_made(api: 
     assert api.believed == ones[0].pair.authorities
 
 
-async def test_whoever_was_overtaken_overwrites_nothing(api: Memory, clock: Clock) -> None:
+async def test_stale_secret_update_conflicts_and_existing_certificate_is_kept(api: Memory, clock: Clock) -> None:
     ours = rotation(api, clock)
     stale = await api.get(f"{SECRET}/pair")
     others = new_certificate(NAMES, NOW, LIFE)
@@ -294,7 +294,7 @@ async def test_whoever_was_overtaken_overwrites_nothing(api: Memory, clock: Cloc
     assert await api.get(f"{SECRET}/pair") == current
 
 
-async def test_a_configuration_that_was_reset_is_told_again(api: Memory, clock: Clock) -> None:
+async def test_ca_bundle_is_restored_in_a_reset_webhook_configuration(api: Memory, clock: Clock) -> None:
     ours = rotation(api, clock)
     await ours.check()
     del api.things[CONFIGURATION]["webhooks"][0]["clientConfig"]["caBundle"]
@@ -317,7 +317,7 @@ def test_its_names_are_those_by_which_the_api_server_comes(webhooks: list[Any], 
 
 
 @pytest.mark.parametrize("webhooks", [None, []])
-def test_a_configuration_without_webhooks_is_told(webhooks: Any) -> None:
+def test_webhook_configuration_without_webhooks_is_reported(webhooks: Any) -> None:
     with pytest.raises(ApiFailed, match="hook has no webhooks"):
         names_in({"webhooks": webhooks}, "hook")
 

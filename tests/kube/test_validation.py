@@ -30,7 +30,7 @@ def app(**more: Any) -> dict[str, Any]:
     return {**pod()["spec"]["containers"][0], **more}
 
 
-def test_everything_is_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     before = pod(
         spec={"hostNetwork": True}, mod="transparent", native="maybe", option_grace="soon", option_memry="64MiB"
     )
@@ -115,7 +115,7 @@ def test_transparent_mode_needs_another_user_than_the_sidecars(spec: dict[str, A
     assert inject(before, DEFAULTS).has_sidecar
 
 
-def test_a_user_that_cannot_be_known_is_told() -> None:
+def test_container_without_run_as_user_causes_a_warning_in_transparent_mode() -> None:
     unknown = inject(pod(mode="transparent"), DEFAULTS)
     known = inject(pod(mode="transparent", spec={"securityContext": {"runAsUser": 1000}}), DEFAULTS)
 
@@ -167,7 +167,7 @@ def test_a_user_that_cannot_be_known_is_told() -> None:
     ],
     ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",
 )
-def test_what_is_asked_for_wrongly_is_refused(annotations: dict[str, str], expected: str) -> None:
+def test_invalid_annotation_is_rejected(annotations: dict[str, str], expected: str) -> None:
     assert any(each.startswith(expected) for each in reasons(pod(**annotations)))
 
 
@@ -184,7 +184,7 @@ def test_a_volume_of_the_same_name_is_refused() -> None:
     assert reason(before).startswith("volume sidefetch-secret: there is one already")
 
 
-def test_a_variable_from_elsewhere_is_refused_with_what_to_do() -> None:
+def test_variable_with_value_from_is_rejected_with_remedy() -> None:
     entry = {"name": "BROKERS", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}
 
     reported = reason(pod(app={"env": [entry]}))
@@ -199,13 +199,13 @@ def test_a_variable_that_is_there_twice_is_refused() -> None:
     assert "has it more than once" in reason(pod(app={"env": [entry, entry]}))
 
 
-def test_what_ends_needs_a_native_sidecar() -> None:
+def test_pod_that_runs_to_completion_requires_native_sidecar() -> None:
     assert inject(pod(spec={"restartPolicy": "Never"}), DEFAULTS).has_sidecar
     reported = reason(pod(spec={"restartPolicy": "Never"}, native="false"))
     assert reported.startswith("spec.restartPolicy: Never: the pod would never end")
 
 
-def test_who_is_pointed_nowhere_is_told() -> None:
+def test_pod_without_env_annotation_causes_a_warning_with_listen_address() -> None:
     before = pod(option_listen="127.0.0.1:19092")
     del before["metadata"]["annotations"]["sidefetch.io/env"]
 
@@ -214,7 +214,7 @@ def test_who_is_pointed_nowhere_is_told() -> None:
     assert "have the application use 127.0.0.1:19092" in reported
 
 
-def test_a_pod_that_ends_before_the_sidecar_does_is_told() -> None:
+def test_termination_grace_period_below_sidecar_grace_causes_a_warning() -> None:
     short = {"terminationGracePeriodSeconds": 5}
 
     (reported,) = inject(pod(spec=short, native="false"), DEFAULTS).warnings
@@ -233,13 +233,13 @@ def test_a_pod_that_ends_before_the_sidecar_does_is_told() -> None:
         ({"spec": {"containers": [{"name": "a", "env": {}}]}}, "spec.containers: a: env is no list"),
     ],
 )
-def test_what_is_no_pod_is_refused_where_it_asks_for_a_sidecar(before: dict[str, Any], expected: str) -> None:
+def test_invalid_pod_is_rejected_only_if_it_requests_a_sidecar(before: dict[str, Any], expected: str) -> None:
     assert reason({**before, "metadata": pod()["metadata"]}).startswith(expected)
     assert inject(before, DEFAULTS).pod is before
 
 
 @pytest.mark.parametrize("metadata", [[], None, {"annotations": []}, {"annotations": ["a"]}])
-def test_annotations_that_are_none_ask_for_nothing(metadata: Any) -> None:
+def test_malformed_metadata_requests_no_sidecar(metadata: Any) -> None:
     assert not inject({"metadata": metadata, "spec": pod()["spec"]}, DEFAULTS).has_sidecar
 
 
@@ -265,7 +265,7 @@ def test_an_annotation_that_is_no_text_is_refused() -> None:
         ),
     ],
 )
-def test_wrong_defaults_are_told_before_anybody_is_injected(text: str, problems: list[str]) -> None:
+def test_invalid_defaults_are_reported_when_they_are_parsed(text: str, problems: list[str]) -> None:
     with pytest.raises(ConfigError) as wrong:
         Defaults.parse(text, "f")
 
@@ -291,9 +291,7 @@ def test_every_annotation_has_a_default_that_can_be_parsed() -> None:
         {"containers": 7},
     ],
 )
-def test_a_status_that_tells_of_what_injection_never_does_undoes_nothing(
-    forged: dict[str, Any], inject: str
-) -> None:
+def test_forged_status_annotation_is_rejected(forged: dict[str, Any], inject: str) -> None:
     honest = {"digest": "", "address": "", "env": {}, "initContainers": [], "containers": [], "volumes": []}
 
     before = pod(inject=inject, status=json.dumps({**honest, **forged}))
@@ -301,7 +299,7 @@ def test_a_status_that_tells_of_what_injection_never_does_undoes_nothing(
     assert reason(before).startswith("sidefetch.io/status: cannot be read; take it out by hand")
 
 
-def test_what_a_variable_holds_is_not_told() -> None:
+def test_error_messages_do_not_contain_values_of_variables() -> None:
     before = pod(app={"env": [{"name": "BROKERS", "value": "kafka://user:hunter2@kafka:9092"}]})
 
     assert all("hunter2" not in each for each in reasons(before))

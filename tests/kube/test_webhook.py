@@ -70,7 +70,7 @@ async def serving(
             webhook.stop()
 
 
-async def test_pods_that_ask_are_patched_over_a_connection_that_stays(folder: Folder) -> None:
+async def test_annotated_pods_are_patched_over_a_persistent_connection(folder: Folder) -> None:
     async with serving(folder) as served, served.asking() as asked:
         for before in (pod(), pod(native="false"), pod(mode="transparent")):
             response = await asked.about(before)
@@ -81,7 +81,7 @@ async def test_pods_that_ask_are_patched_over_a_connection_that_stays(folder: Fo
         assert served.webhook.counts["injected"] == 3
 
 
-async def test_pods_that_do_not_ask_and_other_things_are_left_alone(folder: Folder) -> None:
+async def test_other_pods_and_requests_are_allowed_without_patch(folder: Folder) -> None:
     async with serving(folder) as served, served.asking() as asked:
         for response in (
             await asked.about(pod(inject="false")),
@@ -96,7 +96,7 @@ async def test_pods_that_do_not_ask_and_other_things_are_left_alone(folder: Fold
         assert served.webhook.counts["skipped"] == served.webhook.counts.total() == 5
 
 
-async def test_what_cannot_be_is_refused_with_all_reasons(folder: Folder) -> None:
+async def test_invalid_pod_is_rejected_with_all_reasons(folder: Folder) -> None:
     async with serving(folder) as served, served.asking() as asked:
         response = await asked.about(pod(spec={"hostNetwork": True}, mode="magic"))
 
@@ -115,7 +115,7 @@ async def test_warnings_go_to_whoever_made_the_pod_no_longer_than_they_are_shown
     assert all(each.startswith("Sidefetch: container ") and len(each) <= 256 for each in response["warnings"])
 
 
-async def test_a_dry_run_is_answered_alike_and_not_counted(folder: Folder) -> None:
+async def test_dry_run_is_patched_but_not_counted(folder: Folder) -> None:
     async with serving(folder) as served, served.asking() as asked:
         response = await asked.about(pod(), dryRun=True)
 
@@ -135,7 +135,7 @@ async def test_a_dry_run_is_answered_alike_and_not_counted(folder: Folder) -> No
         json.dumps({**review({}), "request": None}).encode(),
     ],
 )
-async def test_what_is_no_review_is_an_error_and_the_connection_goes_on(folder: Folder, body: bytes) -> None:
+async def test_malformed_admission_review_returns_400_and_keeps_connection(folder: Folder, body: bytes) -> None:
     async with serving(folder) as served, served.asking() as asked:
         assert await asked("/inject", body) == (400, b"no AdmissionReview of admission.k8s.io/v1\n")
         assert (await asked.about(pod()))["allowed"]
@@ -151,7 +151,7 @@ async def test_pods_of_any_shape_do_no_harm(folder: Folder, broken: Any) -> None
         assert served.webhook.counts["failed"] == 0
 
 
-async def test_a_bug_is_an_error_for_the_failure_policy_and_is_told(
+async def test_internal_error_returns_500_and_is_logged_and_counted(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("proxy.kube.review.inject", lambda *_: 1 / 0)
@@ -176,7 +176,7 @@ async def test_too_much_is_not_read(folder: Folder, monkeypatch: pytest.MonkeyPa
     assert status == 413
 
 
-async def test_health_and_counts_are_told_and_nothing_else(folder: Folder) -> None:
+async def test_health_and_metrics_are_served_and_other_paths_are_not(folder: Folder) -> None:
     async with serving(folder) as served, served.asking() as asked:
         await asked.about(pod())
 
@@ -186,7 +186,7 @@ async def test_health_and_counts_are_told_and_nothing_else(folder: Folder) -> No
         assert [(await asked(path))[0] for path in ("/inject", "/", "/healthz/..")] == [405, 404, 404]
 
 
-async def test_a_certificate_that_is_replaced_is_shown_to_those_who_come_next(
+async def test_replaced_certificate_is_used_for_new_connections(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("proxy.net.io.files.POLL_S", 0.02)
@@ -203,7 +203,7 @@ async def test_a_certificate_that_is_replaced_is_shown_to_those_who_come_next(
                 await trio.sleep(0.02)
 
 
-async def test_who_says_nothing_or_half_a_request_is_closed(
+async def test_silent_idle_and_slow_clients_are_disconnected(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with trio.fail_after(10):
@@ -236,7 +236,7 @@ async def test_of_too_many_connections_the_one_used_longest_ago_goes(
                 assert await unused.stream.receive_some() == b""
 
 
-async def test_once_told_to_stop_it_answers_for_a_while_and_keeps_nobody(folder: Folder) -> None:
+async def test_stopping_webhook_fails_health_check_but_serves_reviews_during_grace(folder: Folder) -> None:
     async with serving(folder, grace_s=2) as served, served.asking() as idle:
         assert (await idle("/healthz"))[0] == 200
         served.webhook.stop()
@@ -250,7 +250,7 @@ async def test_once_told_to_stop_it_answers_for_a_while_and_keeps_nobody(folder:
             assert (await later.about(pod()))["allowed"]
 
 
-async def test_who_speaks_no_tls_or_does_not_trust_it_does_no_harm(folder: Folder, tmp_path: Path) -> None:
+async def test_plain_text_and_untrusting_clients_do_not_affect_others(folder: Folder, tmp_path: Path) -> None:
     stranger = Authority(tmp_path, "stranger").path.read_text()
     async with serving(folder) as served:
         async with await trio.open_tcp_stream("127.0.0.1", served.port) as plain:
@@ -280,7 +280,7 @@ async def test_who_speaks_no_tls_or_does_not_trust_it_does_no_harm(folder: Folde
     ],
     ids=lambda said: said[:12].decode(),
 )
-async def test_whatever_is_said_ends_its_own_connection_at_the_most(folder: Folder, said: bytes) -> None:
+async def test_unusual_requests_affect_at_most_their_own_connection(folder: Folder, said: bytes) -> None:
     async with serving(folder) as served:
         async with served.asking() as odd:
             with suppress(trio.BrokenResourceError):
@@ -293,7 +293,7 @@ async def test_whatever_is_said_ends_its_own_connection_at_the_most(folder: Fold
     assert " error " not in served.expected.getvalue()
 
 
-async def test_while_there_is_no_certificate_nobody_is_served_and_it_can_be_stopped(folder: Folder) -> None:
+async def test_webhook_without_certificate_refuses_connections_and_can_be_stopped(folder: Folder) -> None:
     nowhere = SelfSigned(Api("https://127.0.0.1:1", folder[0]), "pair", "hook", 3600)
     async with serving(folder, certificate=nowhere) as served:
         with pytest.raises(trio.BrokenResourceError):
@@ -360,7 +360,7 @@ def test_it_shows_its_certificate_by_tls_1_2_or_newer(folder: Folder) -> None:
         (["--certificate-dir", "/x", "--defaults", "/nowhere"], ["/nowhere: cannot be read"]),
     ],
 )
-def test_settings_that_are_wrong_are_all_told(
+def test_all_invalid_settings_are_reported(
     arguments: list[str], expected: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)

@@ -131,7 +131,7 @@ def test_change_whose_lines_do_not_occur_once_is_refused(count: int, tree: Path)
     assert f"occur {count} times" in mutant(tree, new="3 * x").problem(tree)
 
 
-def test_a_run_tells_which_tests_failed(tree: Path) -> None:
+def test_run_reports_failed_tests(tree: Path) -> None:
     (tree / "proxy" / "code.py").write_text(CODE.replace("2 * x", "3 * x"))
 
     run = run_tests(tree, ["tests/test_code.py"], timeout_s=30)

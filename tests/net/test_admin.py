@@ -61,7 +61,7 @@ async def test_numbers_of_the_api_and_of_the_metrics_are_those_of_the_records() 
     assert sum(by_rack) == state["total"]["record_bytes"]
 
 
-async def test_every_instrument_that_is_always_there_is_told_under_its_name() -> None:
+async def test_metrics_endpoint_exposes_every_instrument_under_its_name() -> None:
     async with embedded_cluster(brokers=1) as cluster, administered(cluster) as it:
         await reads(it)
         _, head, text = await answer_to(it, "/metrics")
@@ -80,7 +80,7 @@ async def test_every_instrument_that_is_always_there_is_told_under_its_name() ->
     assert delays[-1].value == 3
 
 
-async def test_the_text_is_open_metrics_for_those_who_ask_for_that() -> None:
+async def test_metrics_use_openmetrics_format_if_the_request_accepts_it() -> None:
     request = b"GET /metrics HTTP/1.0\r\nAccept: application/openmetrics-text; version=1.0.0\r\n\r\n"
     async with embedded_cluster(brokers=1) as cluster, administered(cluster) as it:
         answer = await said(it, request)
@@ -92,7 +92,7 @@ async def test_the_text_is_open_metrics_for_those_who_ask_for_that() -> None:
 @pytest.mark.parametrize(
     "host", [b"evil.example", b"evil.example:9080", b"", b"10.0.0.1", b"localhost.evil.example"]
 )
-async def test_a_page_from_elsewhere_that_has_its_name_mean_this_host_is_told_nothing(host: bytes) -> None:
+async def test_admin_requests_with_foreign_host_header_are_rejected(host: bytes) -> None:
     async with embedded_cluster(brokers=1) as cluster, administered(cluster) as it:
         answers = [
             await said(it, (WITH_HOST % host).replace(b"/api/v1/state", path)) for path in (b"/", b"/api/v1/state")
@@ -102,14 +102,14 @@ async def test_a_page_from_elsewhere_that_has_its_name_mean_this_host_is_told_no
 
 
 @pytest.mark.parametrize("host", [b"localhost", b"LOCALHOST:80", b"127.0.0.1:9080", b"127.1.2.3", b"[::1]:9080"])
-async def test_this_host_is_told_by_any_of_its_names(host: bytes) -> None:
+async def test_admin_requests_with_loopback_host_header_are_accepted(host: bytes) -> None:
     async with embedded_cluster(brokers=1) as cluster, administered(cluster) as it:
         answer = await said(it, WITH_HOST % host)
 
     assert answer.startswith(b"HTTP/1.1 200 ")
 
 
-async def test_other_hosts_are_told_how_it_goes_and_by_whom_it_is_read_only_where_that_is_open() -> None:
+async def test_remote_hosts_get_state_and_page_only_if_admin_is_open() -> None:
     async def codes(*, is_open: bool) -> list[int]:
         async with embedded_cluster(brokers=1) as cluster, administered(cluster, open=is_open) as it:
             telemetry = it.proxy.outputs.telemetry
@@ -138,7 +138,7 @@ async def test_a_browser_may_do_nothing_with_the_page_but_run_it() -> None:
     assert not re.findall(r"style=|\son[a-z]+=|innerHTML|eval\(", html)
 
 
-async def test_problems_are_told_with_what_to_do() -> None:
+async def test_state_lists_problems_with_remedies() -> None:
     async with embedded_cluster(brokers=1) as cluster, administered(cluster, rack="nowhere") as it:
         async with await trio.open_tcp_stream("127.0.0.1", it.port_of(1)) as stream:
             await stream.send_all(b"\xff\xff\xff\xff")
@@ -150,7 +150,7 @@ async def test_problems_are_told_with_what_to_do() -> None:
     assert all(each["remedy"] and each["times"] == 1 for each in problems.values())
 
 
-async def test_nobody_is_watched_where_nobody_is_told() -> None:
+async def test_telemetry_and_log_watch_are_disabled_without_admin_listener() -> None:
     async with embedded_cluster(brokers=1) as cluster, running(cluster) as it:
         assert it.proxy.outputs.telemetry is None
         assert it.proxy.log.watch is None

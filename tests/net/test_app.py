@@ -72,7 +72,7 @@ async def test_the_polls_of_an_idle_client_end_here() -> None:
     assert set(probes) <= {("incremental", 0, 0)}
 
 
-async def test_client_that_does_not_wait_reads_what_was_just_written() -> None:
+async def test_fetch_with_zero_max_wait_returns_records_just_written() -> None:
     async with proxied() as it, it.client(1) as client:
         for offset in range(20):
             it.cluster.append("t", 1, [b"news"])
@@ -119,7 +119,7 @@ async def test_the_session_is_closed_on_another_connection_if_its_own_waits() ->
                 await trio.sleep(0.01)
 
 
-async def test_a_topic_that_is_made_anew_is_read_under_its_new_id() -> None:
+async def test_records_of_recreated_topic_are_delivered() -> None:
     async with proxied() as it, it.client(1) as client:
         it.cluster.append("t", 0, [b"old"] * 5)
         for _ in range(3):
@@ -206,7 +206,7 @@ async def test_a_fetch_that_waits_stops_no_other_connection() -> None:
         assert b"news" in (await waiting.receive()).responses[0].partitions[0].records
 
 
-async def test_answers_come_in_the_order_of_the_requests() -> None:
+async def test_responses_are_sent_in_request_order() -> None:
     async with proxied() as it, it.client(1) as client:
         for _ in range(2):
             await client.send("fetch", FETCH_VERSION, ask({0: 0}, max_wait=100))
@@ -217,7 +217,7 @@ async def test_answers_come_in_the_order_of_the_requests() -> None:
                 await client.receive()
 
 
-async def test_acks_0_is_not_answered_and_holds_nothing_up() -> None:
+async def test_produce_with_acks_0_gets_no_response_and_blocks_no_later_response() -> None:
     async with proxied() as it, it.client(1) as client:
         data = [{"name": "t", "partition_data": [{"index": 0, "records": value_batch(b"unanswered")}]}]
         request = {"acks": 0, "timeout": 1000, "topic_data": data}
@@ -276,7 +276,7 @@ async def test_bad_input_closes_its_connection_with_one_line_and_no_other(name: 
         assert it.proxy.counts["client_protocol_errors"] == 1
 
 
-async def test_no_broker_at_the_start_is_told_and_tried_again() -> None:
+async def test_unreachable_brokers_at_startup_are_logged_once_and_retried() -> None:
     async with embedded_cluster(brokers=1) as cluster:
         cluster.create_topic("t", 1)
         cluster.stop(1)
@@ -318,7 +318,7 @@ async def _start(nursery: trio.Nursery, cluster: EmbeddedCluster, config: Config
 # --------------------------------------------------------------------------------------- ports and addresses
 
 
-async def test_a_port_that_is_taken_is_told_by_its_number() -> None:
+async def test_listen_address_in_use_is_reported_with_its_port() -> None:
     async with embedded_cluster(brokers=1) as cluster:
         config = configured(cluster.bootstrap)
         listen = config.downstream.listen[0]
@@ -328,7 +328,7 @@ async def test_a_port_that_is_taken_is_told_by_its_number() -> None:
     assert refused.group_contains(ConfigError, match=str(config.downstream.listen[0]))
 
 
-async def test_a_brokers_port_that_is_taken_is_told_by_its_number() -> None:
+async def test_broker_port_in_use_is_reported_with_its_number() -> None:
     async with embedded_cluster(brokers=1) as cluster:
         config = configured(cluster.bootstrap)
         port = config.downstream.broker_ports.first + 1
@@ -382,7 +382,7 @@ async def test_ports_are_the_same_after_a_restart() -> None:
     assert ports[0] == ports[1]
 
 
-async def test_clients_are_told_the_host_that_they_reached_us_by() -> None:
+async def test_metadata_advertises_the_host_that_the_client_connected_to() -> None:
     async with embedded_cluster() as cluster:
         config = configured(cluster.bootstrap)
         port = config.downstream.listen[0].port
@@ -397,7 +397,7 @@ async def test_clients_are_told_the_host_that_they_reached_us_by() -> None:
             assert it.proxy.counts["connections"] == 4
 
 
-async def test_an_advertised_host_is_told_instead() -> None:
+async def test_metadata_advertises_the_configured_host() -> None:
     async with embedded_cluster() as cluster:
         config = configured(cluster.bootstrap, advertise="sidecar.example")
         async with running(cluster, config) as it, it.client() as client:
@@ -408,7 +408,7 @@ async def test_an_advertised_host_is_told_instead() -> None:
 # ------------------------------------------------------------------------------------------------ stopping
 
 
-async def test_draining_answers_what_waits_serves_who_stays_and_ends_when_they_have_gone() -> None:
+async def test_drain_completes_waiting_fetches_and_stops_after_last_client_disconnects() -> None:
     async with embedded_cluster() as cluster:
         cluster.create_topic("t", 1, assignment=[[1]])
         async with trio.open_nursery() as nursery:
@@ -431,7 +431,7 @@ async def test_draining_answers_what_waits_serves_who_stays_and_ends_when_they_h
         assert cluster.sessions == 0
 
 
-async def test_while_draining_a_client_may_connect_anew_as_to_commit_and_leave_and_is_waited_for() -> None:
+async def test_drain_accepts_new_connections_of_clients_and_waits_for_them() -> None:
     async with embedded_cluster() as cluster:
         async with trio.open_nursery() as nursery:
             it = await _start(nursery, cluster, configured(cluster.bootstrap))
@@ -467,7 +467,7 @@ async def test_a_broker_found_while_draining_is_reached_too() -> None:
                     await to_new.call("metadata", 5, {})
 
 
-async def test_the_grace_ends_with_those_who_stay() -> None:
+async def test_drain_stops_at_end_of_grace_with_clients_connected() -> None:
     async with embedded_cluster() as cluster:
         config = configured(cluster.bootstrap)
         config = Config(config.upstream, config.downstream, grace_s=0.2)

@@ -33,11 +33,11 @@ def test_rows_come_out_in_the_order_in_which_they_came_as_many_as_fit() -> None:
     assert backlog.size_bytes == 0
 
 
-def test_a_row_that_is_larger_than_what_fits_comes_alone() -> None:
+def test_row_larger_than_batch_limit_is_taken_alone() -> None:
     assert seqs(filled(2).take(1).lines) == [0]
 
 
-def test_the_oldest_rows_go_when_there_is_no_room_and_are_told() -> None:
+def test_full_backlog_drops_oldest_rows_and_reports_the_loss() -> None:
     backlog = filled(10, room_for=4)
 
     batch = backlog.take(1000)
@@ -47,7 +47,7 @@ def test_the_oldest_rows_go_when_there_is_no_room_and_are_told() -> None:
     assert backlog.lost_rows == 6
 
 
-def test_what_could_not_be_written_is_still_the_oldest() -> None:
+def test_returned_rows_stay_the_oldest() -> None:
     backlog = filled(4)
 
     backlog.give_back(backlog.take(2 * SIZE))
@@ -55,7 +55,7 @@ def test_what_could_not_be_written_is_still_the_oldest() -> None:
     assert seqs(backlog.take(1000).lines) == [0, 1, 2, 3]
 
 
-def test_what_could_not_be_written_goes_first_where_newer_rows_had_to_go_meanwhile() -> None:
+def test_returned_rows_are_dropped_first_when_newer_rows_were_dropped_meanwhile() -> None:
     backlog = filled(2, room_for=6)
     batch = backlog.take(2 * SIZE)
     for seq in (2, 3):
@@ -68,7 +68,7 @@ def test_what_could_not_be_written_goes_first_where_newer_rows_had_to_go_meanwhi
     assert seqs(after.lines) == [3]
 
 
-def test_losses_that_could_not_be_told_are_told_again_as_one_with_those_since() -> None:
+def test_returned_losses_are_merged_with_later_losses() -> None:
     backlog = filled(5, room_for=4)
     batch = backlog.take(2 * SIZE)
     backlog.give_back(batch)
@@ -77,7 +77,7 @@ def test_losses_that_could_not_be_told_are_told_again_as_one_with_those_since() 
     assert backlog.take(1000).losses == (Loss("p", "full", 0, 1),)
 
 
-def test_losses_of_another_kind_or_process_are_told_apart() -> None:
+def test_losses_of_different_reasons_or_processes_stay_separate() -> None:
     backlog = Backlog(1000, "p")
     for loss in (
         Loss("p", "full", 0, 1),
@@ -92,7 +92,7 @@ def test_losses_of_another_kind_or_process_are_told_apart() -> None:
 
 
 @given(st.lists(st.sampled_from(["put", "write", "fail"]), max_size=200), st.integers(1, 5))
-def test_each_row_is_written_or_told_as_lost_once_whatever_happens(steps: list[str], room_for: int) -> None:
+def test_each_row_is_written_or_reported_lost_exactly_once(steps: list[str], room_for: int) -> None:
     backlog, written, lost, seq = Backlog(room_for * SIZE, "p"), [], [], 0
     for step in [*steps, "write", "write", "write", "write", "write", "write"]:
         if step == "put":

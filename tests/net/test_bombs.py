@@ -69,7 +69,7 @@ async def watched(*options: str) -> AsyncIterator[Watched]:
 
 
 @pytest.mark.parametrize("codec", ["none", "snappy"])
-async def test_an_answer_of_many_small_bombs_is_converted_one_after_another(codec: str) -> None:
+async def test_fetch_response_of_many_compression_bombs_needs_bounded_memory_and_time(codec: str) -> None:
     bomb = batch([Record(0, 0, None, bytes(BOMB_MIB << 20))], codec=Codec.ZSTD)
     async with watched("--zstd", codec) as it:
         for partition in range(PARTITIONS):

@@ -13,7 +13,7 @@ from proxy.net.upstream.brokers import connect, open_broker
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
-async def test_a_host_that_vanishes_while_it_owes_an_answer_is_noticed_within_a_minute() -> None:
+async def test_tcp_keepalive_detects_vanished_broker_within_a_minute() -> None:
     options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         frames = await connect(Address("127.0.0.1", listening.getsockname()[1]), connect_timeout_s=1)

@@ -33,7 +33,7 @@ def set_bypass(it: Proxied, text: str) -> None:
 
 
 @pytest.mark.parametrize("bypass", ["all", "client:sidefetch-demo", "topic:t"])
-async def test_who_is_bypassed_is_answered_by_the_broker_alone(bypass: str) -> None:
+async def test_bypassed_fetches_are_forwarded_to_the_broker(bypass: str) -> None:
     async with proxied() as it, it.client(1) as client:
         it.cluster.append("t", 0, [b"first"])
         set_bypass(it, bypass)
@@ -118,7 +118,7 @@ async def test_a_client_has_its_session_with_sidefetch_or_with_the_broker_and_st
 # -------------------------------------------------------------------------------------------- verification
 
 
-async def test_what_is_read_is_compared_and_found_equal() -> None:
+async def test_verification_of_delivered_records_finds_no_differences() -> None:
     async with embedded_cluster() as cluster:
         cluster.create_topic("t", 3, assignment=[[1, 2, 3]] * 3)
         config = attrs.evolve(configured(cluster.bootstrap), verify_rate=1.0)
@@ -135,7 +135,7 @@ async def test_what_is_read_is_compared_and_found_equal() -> None:
         assert it.logged("verify-mismatch") == it.logged("verify-failed") == []
 
 
-async def test_what_is_read_within_a_session_is_compared_though_it_is_not_named() -> None:
+async def test_verification_covers_session_partitions_omitted_from_the_request() -> None:
     async with embedded_cluster() as cluster:
         cluster.create_topic("t", 3, assignment=[[1, 2, 3]] * 3)
         config = attrs.evolve(configured(cluster.bootstrap), verify_rate=1.0)
@@ -156,7 +156,7 @@ async def counted(it: Proxied, name: str, count: int) -> None:
             await trio.sleep(0.01)
 
 
-async def test_a_difference_is_counted_and_told_without_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_verification_difference_is_reported_without_records(monkeypatch: pytest.MonkeyPatch) -> None:
     def other_records(*args: Any) -> Any:
         return [attrs.evolve(each, records=b"\0" * len(each.records)) for each in samples(*args)]
 
@@ -176,7 +176,7 @@ async def test_a_difference_is_counted_and_told_without_the_records(monkeypatch:
 
 
 @pytest.mark.parametrize(("times", "differences"), [(2, 0), (1000, 1)])
-async def test_a_broker_that_does_not_have_it_is_asked_again_for_a_while(
+async def test_verification_retries_empty_direct_fetch_until_timeout(
     monkeypatch: pytest.MonkeyPatch, times: int, differences: int
 ) -> None:
     behind = iter(range(times))
@@ -201,7 +201,7 @@ async def test_a_broker_that_does_not_have_it_is_asked_again_for_a_while(
         assert next(behind, 3) > 2
 
 
-async def test_a_broker_that_has_gone_is_no_difference_and_nobody_waits_for_it() -> None:
+async def test_unreachable_broker_fails_verification_without_difference_or_delay() -> None:
     async with embedded_cluster() as cluster:
         cluster.create_topic("t", 1, assignment=[[1]])
         config = attrs.evolve(configured(cluster.bootstrap), verify_rate=1.0)
@@ -217,7 +217,7 @@ async def test_a_broker_that_has_gone_is_no_difference_and_nobody_waits_for_it()
         assert it.logged("verify-failed")
 
 
-async def test_nothing_is_compared_unless_it_is_asked_for() -> None:
+async def test_verification_is_disabled_by_default() -> None:
     async with proxied() as it, it.client(1) as client:
         it.cluster.append("t", 0, [b"record"])
         for _ in range(3):

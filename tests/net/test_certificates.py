@@ -19,7 +19,7 @@ def pem(until: datetime) -> str:
 
 
 @pytest.mark.parametrize("until", [UNTIL, UNTIL + timedelta(seconds=1), UNTIL + timedelta(days=90_000)])
-def test_it_is_good_until_the_time_that_it_tells_before_2050_and_after(until: datetime) -> None:
+def test_expiry_time_is_read_for_dates_before_and_after_2050(until: datetime) -> None:
     assert expiry_time_s(pem(until)) == until.timestamp()
 
 
@@ -28,12 +28,12 @@ def test_of_a_chain_the_first_counts() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----", "x" * 100])
-def test_what_is_no_certificate_is_refused(text: str) -> None:
+def test_invalid_certificate_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="certificate"):
         expiry_time_s(text)
 
 
-async def test_a_certificate_that_is_renewed_is_noticed_and_one_that_is_gone_is_not_told(
+async def test_renewed_certificate_updates_expiry_time_and_deleted_one_is_not_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("proxy.net.observability.certificates._EVERY_S", 0.01)

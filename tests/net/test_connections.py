@@ -30,7 +30,7 @@ def open_sockets() -> int:
 
 
 @pytest.mark.parametrize("is_hung_up", [True, False])
-async def test_no_connection_stays_open_when_its_client_ends_right_after_it_was_hung_up(is_hung_up: bool) -> None:
+async def test_upstream_connection_closes_when_client_ends_even_right_after_disconnect(is_hung_up: bool) -> None:
     link = FetcherId(Source(BrokerId(1)), FetcherKind.LONG_POLL)
     counts: Counter[str] = Counter()
     opened = trio.Event()

@@ -113,7 +113,7 @@ async def test_commit_on_an_errand_does_not_overwrite_a_later_commit(monkeypatch
         assert next(at_commits, None) is None
 
 
-async def test_a_coordinator_that_has_gone_is_found_anew() -> None:
+async def test_coordinator_is_looked_up_again_after_its_broker_stops() -> None:
     async with proxied() as it, old_client(it, 1) as client:
         group = group_at(it, 2)
         assert await client.commit(group, 5) == 0
@@ -140,7 +140,7 @@ def _at(group: str, nodes: list[int]) -> int:
     return nodes[crc32(group.encode()) % len(nodes)]
 
 
-async def test_without_any_coordinator_an_error_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_coordinator_lookup_returns_unknown_server_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator, "_FIRST_WAIT_S", 0.01)
     monkeypatch.setattr(coordinator, "_LONGEST_WAIT_S", 0.01)
     async with proxied() as it, old_client(it, 1) as client:
@@ -166,7 +166,7 @@ async def test_the_connection_is_closed_with_the_clients() -> None:
             await frames.receive()
 
 
-async def test_the_answer_is_the_coordinators_own() -> None:
+async def test_coordinator_response_is_returned_unchanged() -> None:
     async with proxied() as it:
         group = group_at(it, 3)
         errands = CoordinatorClient(BrokerId(1), it.proxy.topology.address_of, 2, it.proxy.log)

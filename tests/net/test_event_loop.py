@@ -21,7 +21,7 @@ async def logged_for(stand_s: float) -> str:
     return stream.getvalue()
 
 
-async def test_a_loop_that_stands_is_told_once_with_where_and_so_is_its_turning_again() -> None:
+async def test_event_loop_stall_is_logged_once_with_location_and_its_recovery_once() -> None:
     lines = (await logged_for(stand_s=0.5)).splitlines()
 
     assert len(lines) == 2
@@ -31,5 +31,5 @@ async def test_a_loop_that_stands_is_told_once_with_where_and_so_is_its_turning_
     assert " warning event-loop-recovered " in lines[1]
 
 
-async def test_a_loop_that_turns_is_not_told() -> None:
+async def test_responsive_event_loop_is_not_logged() -> None:
     assert await logged_for(stand_s=0) == ""

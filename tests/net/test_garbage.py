@@ -26,14 +26,14 @@ def _as_before() -> Iterator[None]:
     gc.unfreeze()
 
 
-def test_what_was_loaded_at_the_start_is_not_looked_at_again() -> None:
+def test_objects_loaded_at_startup_are_frozen_for_garbage_collection() -> None:
     GarbageCollector().configure()
 
     assert gc.get_freeze_count() > 10_000
     assert gc.get_threshold()[2] > 10_000
 
 
-def test_what_is_old_is_not_looked_at_while_clients_wait_for_the_start() -> None:
+def test_garbage_collection_at_startup_skips_the_oldest_generation() -> None:
     looked_at = []
 
     def looks(phase: str, reported: dict[str, int]) -> None:
@@ -49,7 +49,7 @@ def test_what_is_old_is_not_looked_at_while_clients_wait_for_the_start() -> None
     assert looked_at == [1]
 
 
-async def test_what_a_connection_leaves_is_found_within_a_minute(
+async def test_garbage_of_an_ended_connection_is_collected_within_a_minute(
     autojump_clock: MockClock,  # noqa: ARG001
 ) -> None:
     garbage = GarbageCollector()
@@ -67,7 +67,7 @@ async def test_what_a_connection_leaves_is_found_within_a_minute(
     assert left() is None
 
 
-async def test_what_many_connections_leave_is_found_at_once(
+async def test_garbage_of_many_ended_connections_is_collected_within_a_second(
     autojump_clock: MockClock,  # noqa: ARG001
 ) -> None:
     garbage = GarbageCollector()

@@ -65,7 +65,7 @@ async def begun(it: Proxied, stack: AsyncExitStack, count: int) -> list[KafkaCon
     return connections
 
 
-async def test_who_begins_a_handshake_and_never_ends_it_gives_way_to_who_waits(authority: Authority) -> None:
+async def test_stalled_tls_handshake_is_dropped_when_another_client_waits(authority: Authority) -> None:
     async with with_places(2, authority) as it, AsyncExitStack() as stack:
         dawdling = await begun(it, stack, 2)
         assert it.proxy.counts["limit_max_handshakes"] == 0
@@ -83,7 +83,7 @@ async def test_who_begins_a_handshake_and_never_ends_it_gives_way_to_who_waits(a
         assert "the TLS handshake timed out" in it.logged("client-tls-failed")[0]
 
 
-async def test_who_dawdles_alone_may_take_its_time(authority: Authority) -> None:
+async def test_slow_tls_handshake_is_kept_while_no_other_client_waits(authority: Authority) -> None:
     async with with_places(2, authority) as it, AsyncExitStack() as stack:
         await begun(it, stack, 1)
         await trio.sleep(2 * DAWDLING_S)
@@ -91,7 +91,7 @@ async def test_who_dawdles_alone_may_take_its_time(authority: Authority) -> None
         assert not it.logged("client-tls-failed")
 
 
-async def test_who_has_said_nothing_takes_no_place(authority: Authority) -> None:
+async def test_silent_connections_do_not_count_against_max_handshakes(authority: Authority) -> None:
     async with with_places(1, authority) as it, AsyncExitStack() as stack:
         silent = [await stack.enter_async_context(it.client(1)) for _ in range(5)]
         with trio.fail_after(DAWDLING_S):

@@ -125,7 +125,7 @@ EACH = 3
 
 
 @pytest.mark.slow
-async def test_a_good_client_reads_all_in_order_while_hostile_ones_are_hung_up_on() -> None:
+async def test_client_reads_all_records_in_order_while_hostile_clients_are_disconnected() -> None:
     async with sidefetch_before_brokers(*TIMEOUTS) as (cluster, sidefetch, address):
         pid, before_mib = sidefetch.process.pid, resident_mib(sidefetch.process.pid)
         read: list[int] = []

@@ -45,7 +45,7 @@ def limited(monkeypatch: pytest.MonkeyPatch, **limits: Any) -> None:
         (b"GET /livez HTTP/1.1\r\nX: " + b"x" * 9000, b"HTTP/1.1 431 "),
     ],
 )
-async def test_what_is_no_request_is_answered_briefly(request_bytes: bytes, expected: bytes) -> None:
+async def test_valid_and_malformed_http_requests_get_right_status(request_bytes: bytes, expected: bytes) -> None:
     async with embedded_cluster(brokers=1) as cluster, administered(cluster) as it:
         answer = await said(it, request_bytes)
 
@@ -53,7 +53,7 @@ async def test_what_is_no_request_is_answered_briefly(request_bytes: bytes, expe
     assert not request_bytes.startswith(b"HEAD") or answer.endswith(b"\r\n\r\n")
 
 
-async def test_those_who_connect_and_say_nothing_do_not_keep_others_from_being_answered(
+async def test_silent_http_connections_are_closed_and_do_not_block_other_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with embedded_cluster(brokers=1) as cluster, administered(cluster) as it:
@@ -76,7 +76,7 @@ async def test_those_who_connect_and_say_nothing_do_not_keep_others_from_being_a
     assert answered == [200, 200, 200]
 
 
-async def test_a_port_that_is_taken_is_told() -> None:
+async def test_admin_port_in_use_is_reported() -> None:
     async with embedded_cluster(brokers=1) as cluster:
         config = configured(cluster.bootstrap)
         taken = attrs.evolve(config, admin=AdminConfig(Address("127.0.0.1", cluster_port(cluster))))
@@ -153,7 +153,7 @@ async def test_a_connection_carries_several_requests() -> None:
                 assert (await stream.receive_some()).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_who_reads_its_answer_slowly_is_left_and_others_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_http_readers_do_not_block_other_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     limited(monkeypatch, request_s=0.3)
     async with embedded_cluster(brokers=1) as cluster, administered(cluster) as it:
         slow = [await trio.open_tcp_stream("127.0.0.1", port_of(it)) for _ in range(10)]

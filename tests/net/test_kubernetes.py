@@ -117,7 +117,7 @@ def pod(certificate: Path, tmp_path: Path) -> Iterator[Pod]:
     api.server_close()
 
 
-async def test_the_nodes_zone_is_asked_for_with_the_pods_token(pod: Pod) -> None:
+async def test_node_zone_is_requested_with_the_service_account_token(pod: Pod) -> None:
     found = await pod.found()
 
     assert found == RackFound("eu-1a", "kubernetes: node node-7.internal")
@@ -136,7 +136,7 @@ async def test_another_label_may_be_the_rack(pod: Pod) -> None:
     assert found == RackFound("use1-az4", "kubernetes:topology.k8s.aws/zone-id: node node-7.internal")
 
 
-async def test_proxies_are_for_what_is_outside_of_the_cluster(pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_node_request_ignores_https_proxy_variable(pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
 
     assert (await pod.found()).rack == "eu-1a"
@@ -151,7 +151,7 @@ async def test_a_nodes_name_stays_within_its_place_in_the_path(pod: Pod) -> None
 @pytest.mark.parametrize(
     ("status", "remedy"), [(401, "RBAC"), (403, "RBAC"), (404, "set NODE_NAME from spec.nodeName"), (500, "--rack")]
 )
-async def test_a_refusal_is_told_with_its_remedy(pod: Pod, status: int, remedy: str) -> None:
+async def test_api_error_status_is_reported_with_remedy(pod: Pod, status: int, remedy: str) -> None:
     pod.api.answer = lambda asked: asked.say(status, b'{"kind": "Status"}')
 
     why, reported = await pod.fault()
@@ -160,7 +160,7 @@ async def test_a_refusal_is_told_with_its_remedy(pod: Pod, status: int, remedy: 
     assert remedy in reported
 
 
-async def test_a_node_without_a_zone_is_told(pod: Pod) -> None:
+async def test_node_without_zone_label_is_reported_with_remedy(pod: Pod) -> None:
     pod.api.answer = lambda asked: asked.node({"kubernetes.io/hostname": "n"})
 
     why, remedy = await pod.fault()
@@ -178,19 +178,19 @@ async def test_the_token_goes_nowhere_but_to_the_api(pod: Pod) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"x" * (4 * 1024**2 + 1)])
-async def test_an_answer_that_is_no_node_is_told(pod: Pod, body: bytes) -> None:
+async def test_api_response_that_is_not_a_node_is_reported(pod: Pod, body: bytes) -> None:
     pod.api.answer = lambda asked: asked.say(200, body)
 
     assert ("no node" if len(body) < 10 else "more than") in (await pod.fault())[0]
 
 
-async def test_an_api_that_breaks_off_is_told(pod: Pod) -> None:
+async def test_api_response_cut_short_is_reported(pod: Pod) -> None:
     pod.api.answer = lambda asked: asked.connection.shutdown(socket.SHUT_RDWR)
 
     assert "broke off" in (await pod.fault())[0]
 
 
-async def test_an_api_that_says_nothing_is_not_waited_for(pod: Pod) -> None:
+async def test_api_request_times_out_when_api_does_not_respond(pod: Pod) -> None:
     over = threading.Event()
     pod.api.answer = lambda _: over.wait(10)
     began = time.monotonic()
@@ -216,14 +216,14 @@ async def test_an_api_with_another_certificate_gets_no_token(pod: Pod, certifica
     assert pod.api.asked == []
 
 
-async def test_an_api_that_is_not_there_is_told(pod: Pod) -> None:
+async def test_unreachable_api_is_reported_with_remedy(pod: Pod) -> None:
     why, remedy = await pod.fault(KUBERNETES_SERVICE_PORT="1")
 
     assert why.startswith("the API at 127.0.0.1:1 was not reached: ")
     assert "--rack" in remedy
 
 
-async def test_a_pod_that_is_not_told_its_node_is_told_how(pod: Pod) -> None:
+async def test_missing_node_name_is_reported_with_remedy_without_api_request(pod: Pod) -> None:
     assert await pod.fault(NODE_NAME="") == (
         "NODE_NAME is not set",
         "set NODE_NAME from spec.nodeName in the pod's manifest",
@@ -234,7 +234,7 @@ async def test_a_pod_that_is_not_told_its_node_is_told_how(pod: Pod) -> None:
 @pytest.mark.parametrize(
     ("file", "content"), [("token", None), ("token", "two\nlines"), ("ca.crt", None), ("ca.crt", "")]
 )
-async def test_a_pod_without_a_service_account_is_told(pod: Pod, file: str, content: str | None) -> None:
+async def test_invalid_service_account_sends_no_api_request(pod: Pod, file: str, content: str | None) -> None:
     (pod.account / file).unlink()
     if content is not None:
         (pod.account / file).write_text(content)

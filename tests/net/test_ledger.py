@@ -85,7 +85,7 @@ async def test_only_exchanges_and_fetches_are_sampled(tmp_path: Path) -> None:
         assert sum(row["weight"] for row in of(rows, record)) == pytest.approx(1000, rel=0.5)
 
 
-async def test_a_folder_that_is_away_stops_nobody_and_what_did_not_fit_is_told(tmp_path: Path) -> None:
+async def test_missing_ledger_folder_blocks_nothing_and_dropped_rows_are_recorded(tmp_path: Path) -> None:
     folder = tmp_path / "ledger"
     kept = ledger_in(folder, memory_bytes=64 * 1024)
     shutil.rmtree(folder)
@@ -108,7 +108,7 @@ async def test_a_folder_that_is_away_stops_nobody_and_what_did_not_fit_is_told(t
     assert "remedy=" in kept.log.getvalue()
 
 
-async def test_a_full_disk_stops_nobody_and_what_did_not_fit_is_told(tmp_path: Path) -> None:
+async def test_full_disk_blocks_nothing_and_dropped_ledger_rows_are_recorded(tmp_path: Path) -> None:
     with nearly_full(tmp_path, 64 * 1024) as make_room:
         kept = ledger_in(tmp_path, memory_bytes=64 * 1024)
         async with kept.ledger.running():
@@ -142,7 +142,7 @@ async def test_files_are_finished_by_size_while_rows_come(tmp_path: Path) -> Non
     assert max(path.stat().st_size for path in tmp_path.iterdir()) < 70 * 1024
 
 
-async def test_the_oldest_files_go_first_and_are_told(tmp_path: Path) -> None:
+async def test_oldest_ledger_files_are_deleted_first_and_recorded_as_lost(tmp_path: Path) -> None:
     kept = ledger_in(tmp_path, file_bytes=64 * 1024, max_bytes=192 * 1024)
     async with kept.ledger.running():
         for _ in range(1000):
@@ -158,7 +158,7 @@ async def test_the_oldest_files_go_first_and_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("obstacle", ["file", "parent"])
-def test_a_folder_that_cannot_be_made_is_told_at_the_start(tmp_path: Path, obstacle: str) -> None:
+def test_ledger_folder_that_cannot_be_created_is_reported_at_startup(tmp_path: Path, obstacle: str) -> None:
     (tmp_path / "file").write_bytes(b"")
     path = tmp_path / "file" if obstacle == "file" else tmp_path / "file" / "below"
     config = attrs.evolve(configured("127.0.0.1:1"), ledger=LedgerConfig(folder=str(path)))
@@ -167,7 +167,7 @@ def test_a_folder_that_cannot_be_made_is_told_at_the_start(tmp_path: Path, obsta
         Proxy(config, Log("text", "info", io.StringIO()))
 
 
-async def test_who_asks_for_no_ledger_has_none() -> None:
+async def test_ledger_is_disabled_by_default() -> None:
     proxy = Proxy(configured("127.0.0.1:1"), Log("text", "info", io.StringIO()))
 
     assert proxy.outputs.ledger is None
@@ -185,7 +185,7 @@ async def read_some(it: Proxied, polls: int = 6) -> None:
             await client.call("fetch", 4, ask({0: 10, 1: 0, 2: 0}))
 
 
-async def test_the_fetch_rows_are_what_the_brokers_counted(tmp_path: Path) -> None:
+async def test_fetch_rows_match_the_counters_of_the_brokers(tmp_path: Path) -> None:
     async with embedded_cluster() as cluster:
         cluster.create_topic("t", 3, assignment=[[1, 2, 3]] * 3)
         config = attrs.evolve(configured(cluster.bootstrap), ledger=LedgerConfig(folder=str(tmp_path)))

@@ -98,7 +98,7 @@ def test_where_nothing_was_written_there_is_no_file(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-def test_the_oldest_files_go_where_all_of_them_take_too_much_and_that_is_told(tmp_path: Path) -> None:
+def test_oldest_files_are_deleted_at_max_size_and_returned_as_losses(tmp_path: Path) -> None:
     folder = writer(tmp_path, rows=2, files=3)
     losses = []
     for seq in range(12):
@@ -121,7 +121,7 @@ def test_files_that_are_none_of_the_ledgers_are_left_alone(tmp_path: Path) -> No
     assert len(names(tmp_path)) == 3
 
 
-def test_nothing_is_written_of_what_a_full_disk_does_not_take_whole(tmp_path: Path) -> None:
+def test_rows_that_do_not_fit_on_disk_are_not_written_partially(tmp_path: Path) -> None:
     folder = writer(tmp_path, rows=10)
     write(folder, 0, 1)
     with limited_files(250), pytest.raises(OSError, match="File too large"):
@@ -134,7 +134,7 @@ def test_nothing_is_written_of_what_a_full_disk_does_not_take_whole(tmp_path: Pa
     assert rows(tmp_path / "p-000000000000-000000000004.jsonl") == [0, 1, 2, 3]
 
 
-def test_a_file_that_is_taken_away_is_told_and_another_one_is_begun(tmp_path: Path) -> None:
+def test_deleted_open_file_is_returned_as_loss_and_replaced(tmp_path: Path) -> None:
     folder = writer(tmp_path)
     write(folder, 0, 1)
     assert folder.take_vanished() is None
@@ -175,7 +175,7 @@ def crashed(path: Path, *seqs: int, torn: bytes = b"", proxy_id: str = "old") ->
     return left
 
 
-def test_what_a_crash_has_left_is_finished(tmp_path: Path) -> None:
+def test_file_left_open_by_crashed_process_is_finished(tmp_path: Path) -> None:
     crashed(tmp_path, 3, 4)
 
     assert writer(tmp_path).recover(lost_line) == [".old-000000000003.open"]
@@ -185,7 +185,7 @@ def test_what_a_crash_has_left_is_finished(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "torn", [b'{"seq": 5, "proxy_id"', b"\0" * 50, b'{"seq": 5, "p\n\0\0\n', b"\0" * 3_000_000], ids=len
 )
-def test_a_torn_row_is_cut_off_and_told_in_its_place(tmp_path: Path, torn: bytes) -> None:
+def test_torn_row_is_replaced_by_a_lost_row(tmp_path: Path, torn: bytes) -> None:
     crashed(tmp_path, 3, 4, torn=torn)
 
     writer(tmp_path).recover(lost_line)
@@ -197,7 +197,7 @@ def test_a_torn_row_is_cut_off_and_told_in_its_place(tmp_path: Path, torn: bytes
     assert (reported[2]["proxy_id"], reported[2]["reason"], reported[2]["cluster_id"]) == ("old", "torn", "c")
 
 
-def test_a_file_of_nothing_but_a_torn_row_tells_that(tmp_path: Path) -> None:
+def test_file_with_only_a_torn_row_is_finished_with_a_lost_row(tmp_path: Path) -> None:
     crashed(tmp_path, torn=b'{"seq"')
 
     writer(tmp_path).recover(lost_line)
@@ -213,7 +213,7 @@ def test_an_empty_file_that_a_crash_has_left_is_deleted(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-def test_the_next_row_is_not_taken_from_what_was_lost_of_others(tmp_path: Path) -> None:
+def test_file_name_range_ignores_lost_rows_of_other_processes(tmp_path: Path) -> None:
     left = crashed(tmp_path, 3, 4)
     left.write_bytes(left.read_bytes() + lost_line(Loss("elder", "max-size", 0, 900)))
 
@@ -223,14 +223,14 @@ def test_the_next_row_is_not_taken_from_what_was_lost_of_others(tmp_path: Path) 
     assert rows(tmp_path / names(tmp_path)[0]) == [3, 4, 900]
 
 
-def test_what_cannot_be_finished_keeps_nobody_from_writing(tmp_path: Path) -> None:
+def test_file_that_cannot_be_finished_does_not_block_recovery_of_others(tmp_path: Path) -> None:
     (tmp_path / ".old-000000000000.open").mkdir()
     crashed(tmp_path, 3, 4, proxy_id="older")
 
     assert writer(tmp_path).recover(lost_line) == [".older-000000000003.open"]
 
 
-def test_what_another_process_writes_is_left_to_it(tmp_path: Path) -> None:
+def test_file_open_in_another_process_is_not_recovered(tmp_path: Path) -> None:
     other = writer(tmp_path, "other")
     other.write((), [line(0, "other")], lost_line)
 

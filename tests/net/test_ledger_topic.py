@@ -88,7 +88,7 @@ async def test_rows_are_in_the_topic_within_a_second_or_so_by_the_processs_key()
     assert keys == {at.ledger.proxy_id.encode()}
 
 
-async def test_what_is_left_is_produced_at_the_end() -> None:
+async def test_remaining_rows_are_produced_at_shutdown() -> None:
     async with embedded_cluster() as cluster:
         create(cluster)
         async with producing(cluster) as at:
@@ -123,7 +123,7 @@ async def test_a_broker_that_goes_takes_no_row_with_it() -> None:
             await at.until(lambda: {row["seq"] for row in produced(cluster, at.ledger)} == set(range(20)))
 
 
-async def test_while_there_is_no_topic_rows_wait_and_those_that_did_not_fit_are_told() -> None:
+async def test_rows_wait_for_missing_ledger_topic_and_dropped_rows_are_recorded() -> None:
     async with embedded_cluster() as cluster:
         async with producing(cluster, memory_bytes=64 * 1024) as at:
             at.tell(300)

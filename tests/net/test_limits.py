@@ -98,7 +98,7 @@ def test_each_host_has_a_count_of_its_own_and_none_is_kept_of_those_that_left() 
 # --------------------------------------------------------------------------------------------------- timeouts
 
 
-async def test_a_client_that_sends_nothing_is_hung_up_on_and_one_that_waits_for_news_is_not() -> None:
+async def test_handshake_timeout_disconnects_silent_client_but_not_waiting_fetch() -> None:
     async with limited(handshake_timeout_s=0.4) as it, it.client(1) as waiting, it.client(1) as mute:
         await waiting.send("fetch", 11, ask({0: 0}, max_wait=1500))
         assert await hung_up_on(mute)
@@ -124,7 +124,7 @@ async def test_a_request_that_dribbles_in_is_not_waited_for(size: int) -> None:
         assert len(limits_logged(it, "request-timeout")) == 1
 
 
-async def test_a_silent_client_is_hung_up_on_but_not_while_something_is_owed_to_it() -> None:
+async def test_idle_timeout_disconnects_idle_client_but_not_waiting_fetch() -> None:
     async with limited(idle_timeout_s=0.5) as it, it.client(1) as silent, it.client(1) as waiting:
         assert await is_served(silent)
         await waiting.send("fetch", 11, ask({0: 0}, max_wait=1500))
@@ -134,7 +134,7 @@ async def test_a_silent_client_is_hung_up_on_but_not_while_something_is_owed_to_
         assert all(" info " in line for line in limits_logged(it, "idle-timeout"))
 
 
-async def test_a_client_that_reads_nothing_gives_back_what_it_holds() -> None:
+async def test_send_timeout_releases_memory_of_client_that_stops_reading() -> None:
     async with limited(send_timeout_s=0.6) as it, it.client(1) as good, it.client(1) as stuck:
         it.cluster.append("t", 0, [bytes(SIZE - 1000)] * 12)
         options: dict[str, Any] = {"max_bytes": 12 * SIZE}
@@ -178,7 +178,7 @@ def test_a_client_that_reads_a_little_is_not_stuck() -> None:
     assert overdue(list(zip((1, 290, 400, 690, 701), slow, strict=True))) == [*[None] * 4, "send-timeout"]
 
 
-def test_what_is_owed_keeps_a_connection() -> None:
+def test_idle_timeout_does_not_apply_while_a_response_is_due() -> None:
     owed = attrs.evolve(QUIET, is_response_due=True)
 
     assert overdue([(1, QUIET), (900, owed), (1400, QUIET), (1500, QUIET)]) == [*[None] * 3, "idle-timeout"]
@@ -197,7 +197,7 @@ async def test_a_fetch_of_too_much_ends_its_connection_only() -> None:
         assert len(limits_logged(it, "max-fetch-partitions")) == 1
 
 
-async def test_a_session_does_not_grow_beyond_what_a_fetch_may_name() -> None:
+async def test_client_whose_session_exceeds_max_fetch_partitions_is_disconnected() -> None:
     async with limited(max_fetch_partitions=2) as it, it.client(1) as greedy:
         response = await greedy.call("fetch", 11, ask({0: 0, 1: 0}, session_epoch=0))
         held = {"session_id": response.session_id, "session_epoch": 1}
@@ -215,7 +215,7 @@ async def test_a_request_that_is_too_large_is_a_limit_and_not_read() -> None:
         assert len(limits_logged(it, "max-frame")) == 1
 
 
-async def test_a_client_that_does_not_wait_for_answers_is_read_more_slowly() -> None:
+async def test_max_in_flight_delays_pipelined_requests_and_all_get_responses() -> None:
     async with limited(max_in_flight=2) as it, it.client(1) as eager:
         requests = [encode_request(ApiKey.METADATA, 1, number, "c", {"topics": []}) for number in range(20)]
         await eager.send_frame(b"".join(requests))
@@ -227,7 +227,7 @@ async def test_a_client_that_does_not_wait_for_answers_is_read_more_slowly() -> 
         assert len(limits_logged(it, "max-in-flight")) == 1
 
 
-async def test_a_client_that_reads_no_answers_is_not_read_either() -> None:
+async def test_requests_are_not_read_while_client_reads_no_responses() -> None:
     """Answers that Sidefetch makes by itself cost no broker's time, so nothing else would hold them up."""
     async with limited() as it, it.client(1) as deaf:
         assert await is_served(deaf)
@@ -244,7 +244,7 @@ async def test_a_client_that_reads_no_answers_is_not_read_either() -> None:
     assert 0 < unsent < 20
 
 
-async def test_requests_wait_for_memory_and_all_are_answered() -> None:
+async def test_request_memory_limit_delays_requests_and_all_get_responses() -> None:
     async with limited(request_memory_bytes=SIZE) as it:
         names = [f"{'x' * 200}{number}" for number in range(4000)]
 
@@ -283,7 +283,7 @@ async def test_large_fetches_of_clients_that_rest_hold_none_of_the_requests_memo
         nursery.cancel_scope.cancel()
 
 
-async def test_a_line_is_told_once_in_a_while_for_each_limit_and_host() -> None:
+async def test_reached_limit_log_is_rate_limited_by_limit_and_host() -> None:
     stream, counts = io.StringIO(), Counter[str]()
     tell = LimitLog(counts, Log("text", "info", stream))
     for port in range(100):

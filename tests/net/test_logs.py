@@ -57,7 +57,7 @@ def test_in_json_too() -> None:
     }
 
 
-def test_in_json_what_happened_comes_first_and_is_not_overwritten() -> None:
+def test_json_log_puts_event_first_and_fields_cannot_overwrite_it() -> None:
     here = desk("json")
 
     here.log.info("listening", node=1, level="of the sea", timestamp="noon")
@@ -132,7 +132,7 @@ def test_levels_below_the_set_one_are_left_out(level: Level, expected: list[str]
     assert [line.split()[1] for line in here.lines()] == expected
 
 
-def test_a_repeated_event_is_told_once_in_a_while_with_the_number_left_out() -> None:
+def test_repeated_event_is_rate_limited_and_logged_with_suppressed_count() -> None:
     here = desk()
 
     for here.now_s in (0, 1, 9.9, 10, 10.1, 25):
@@ -155,7 +155,7 @@ def test_repeats_are_counted_by_event_and_value() -> None:
     assert len(here.lines()) == 3
 
 
-def test_what_is_remembered_of_repeats_is_bounded() -> None:
+def test_number_of_remembered_rate_limited_events_is_bounded() -> None:
     here = desk()
 
     for node in range(1001):
@@ -171,7 +171,7 @@ class Grumpy:
         raise RuntimeError("no")
 
 
-def test_what_cannot_be_shown_is_counted_and_does_no_harm() -> None:
+def test_log_line_with_unformattable_value_is_dropped_and_counted() -> None:
     here = desk()
 
     here.log.info("event", value=Grumpy())

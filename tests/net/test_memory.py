@@ -62,7 +62,7 @@ async def test_a_claim_lasts_until_the_last_view_of_the_buffer_is_gone(budget: B
     assert budget.claimed_bytes == 0
 
 
-async def test_who_does_not_fit_waits_for_memory_to_come_back(budget: Budget) -> None:
+async def test_claim_waits_until_memory_is_released(budget: Budget) -> None:
     views = await take(budget, LIMIT)
     async with trio.open_nursery() as nursery:
         (waiter,) = await started(nursery, budget, MIB)
@@ -74,7 +74,7 @@ async def test_who_does_not_fit_waits_for_memory_to_come_back(budget: Budget) ->
     assert (budget.claimed_bytes, budget.waiting) == (MIB, 0)
 
 
-async def test_nobody_overtakes(budget: Budget) -> None:
+async def test_waiting_claims_are_served_in_order(budget: Budget) -> None:
     first, second = await take(budget, 10 * MIB), await take(budget, 4 * MIB)
     async with trio.open_nursery() as nursery:
         takers = await started(nursery, budget, 12 * MIB, MIB)
@@ -111,7 +111,7 @@ async def test_a_frame_larger_than_the_budget_passes_alone(budget: Budget) -> No
     assert served(takers[1:]) == [True]
 
 
-async def test_who_is_cancelled_while_waiting_lets_the_next_go(budget: Budget) -> None:
+async def test_cancelled_waiting_claim_unblocks_the_next_claim(budget: Budget) -> None:
     views = await take(budget, 10 * MIB)
     async with trio.open_nursery() as nursery:
         takers = await started(nursery, budget, 10 * MIB, MIB)
@@ -125,7 +125,7 @@ async def test_who_is_cancelled_while_waiting_lets_the_next_go(budget: Budget) -
 
 
 @pytest.mark.parametrize("cancelled_first", [True, False])
-async def test_who_is_cancelled_as_memory_comes_back_keeps_nothing(budget: Budget, cancelled_first: bool) -> None:
+async def test_claim_cancelled_during_memory_release_keeps_nothing(budget: Budget, cancelled_first: bool) -> None:
     views = await take(budget, LIMIT)
     async with trio.open_nursery() as nursery:
         takers = await started(nursery, budget, LIMIT, LIMIT)
@@ -153,7 +153,7 @@ async def test_memory_that_cannot_be_had_is_not_claimed(budget: Budget) -> None:
     assert budget.claimed_bytes == 0
 
 
-async def test_the_last_view_may_be_let_go_of_in_another_thread(budget: Budget) -> None:
+async def test_memory_released_in_another_thread_serves_waiting_claim(budget: Budget) -> None:
     views = await take(budget, LIMIT)
     async with trio.open_nursery() as nursery:
         (waiter,) = await started(nursery, budget, MIB)
@@ -162,7 +162,7 @@ async def test_the_last_view_may_be_let_go_of_in_another_thread(budget: Budget) 
     assert served([waiter]) == [True]
 
 
-async def test_waits_are_told_once_a_minute() -> None:
+async def test_memory_waits_are_logged_at_most_once_a_minute() -> None:
     it = budgeted()
     views = await take(it.budget, LIMIT)
     async with trio.open_nursery() as nursery:
@@ -176,7 +176,7 @@ async def test_waits_are_told_once_a_minute() -> None:
 # --------------------------------------------------------------------------------------------- what is held
 
 
-async def test_nobody_is_asked_to_drop_anything_while_there_is_enough(budget: Budget) -> None:
+async def test_no_holder_is_requested_to_drop_while_memory_suffices(budget: Budget) -> None:
     holders = Holders(budget)
     await holders.hold("only", 8 * MIB, 1.0)
 
@@ -185,7 +185,7 @@ async def test_nobody_is_asked_to_drop_anything_while_there_is_enough(budget: Bu
     assert holders.asked == []
 
 
-async def test_what_is_held_is_dropped_oldest_first_and_no_more_than_needed(budget: Budget) -> None:
+async def test_oldest_holders_drop_first_and_no_more_than_needed(budget: Budget) -> None:
     holders = Holders(budget)
     for name, since_s in (("newest", 3.0), ("oldest", 1.0), ("newer", 2.0), ("new", 2.5)):
         await holders.hold(name, 4 * MIB, since_s)
@@ -195,7 +195,7 @@ async def test_what_is_held_is_dropped_oldest_first_and_no_more_than_needed(budg
     assert holders.asked == ["oldest", "newer"]
 
 
-async def test_the_next_is_asked_once_the_one_before_is_done(budget: Budget) -> None:
+async def test_next_holder_is_requested_to_drop_after_the_previous_one_has_dropped(budget: Budget) -> None:
     holders = Holders(budget)
     for number, name in enumerate(("a", "b", "c")):
         await holders.hold(name, 5 * MIB, number, at_once=False)
@@ -224,7 +224,7 @@ async def test_a_thousand_that_hold_nothing_are_passed_over(budget: Budget) -> N
     assert holders.asked == ["all"]
 
 
-async def test_who_has_released_is_not_asked(budget: Budget) -> None:
+async def test_released_holder_is_not_requested_to_drop(budget: Budget) -> None:
     holders = Holders(budget)
     await holders.hold("gone", 4 * MIB, 1.0)
     await holders.hold("here", 12 * MIB, 2.0)
@@ -235,7 +235,7 @@ async def test_who_has_released_is_not_asked(budget: Budget) -> None:
     assert holders.asked == ["here"]
 
 
-async def test_who_begins_to_hold_while_somebody_waits_is_asked(budget: Budget) -> None:
+async def test_holder_registered_during_a_memory_wait_is_requested_to_drop(budget: Budget) -> None:
     holders = Holders(budget)
     views = await take(budget, LIMIT)
     async with trio.open_nursery() as nursery:
@@ -290,7 +290,7 @@ async def test_clients_that_read_more_than_the_memory_are_all_served_and_long_po
             assert it.logged("memory-exhausted")
 
 
-async def test_what_was_read_for_an_old_client_is_let_go_of_when_that_has_left() -> None:
+async def test_memory_of_downconverted_records_is_released_after_client_disconnects() -> None:
     async with embedded_cluster() as cluster:
         cluster.create_topic("t", 1, assignment=[[1]])
         cluster.append("t", 0, [bytes(50_000)] * 10)

@@ -85,7 +85,7 @@ async def test_metrics_arrive_at_a_collector_with_the_numbers_of_the_records(
     assert (about["service.name"], about["k8s.pod.name"]) == ("sidefetch", "p")
 
 
-async def test_a_collector_that_is_away_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unreachable_collector_does_not_delay_fetches_or_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port_range(1)}")
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
     monkeypatch.setattr("proxy.net.observability.metrics._LAST_S", 0.2)
@@ -99,7 +99,7 @@ async def test_a_collector_that_is_away_keeps_nobody_waiting(monkeypatch: pytest
 
 
 @pytest.mark.telemetry
-async def test_promtool_finds_nothing_wrong_with_what_prometheus_reads() -> None:
+async def test_promtool_reports_no_problems_in_sidefetch_metrics() -> None:
     require("prometheus")
     async with embedded_cluster(brokers=1) as cluster, administered(cluster) as it:
         text = await body_of(it, "/metrics")

@@ -62,7 +62,7 @@ async def pair() -> AsyncIterator[Pair]:
                 yield Pair(sender, peer)
 
 
-async def test_what_is_made_stands_where_it_was_put(pair: Pair) -> None:
+async def test_lazily_produced_chunks_are_sent_in_the_order_of_put(pair: Pair) -> None:
     small, large = Slowly(3, 100), Slowly(4, LARGE)
     outbox = Outbox(pair.sender)
 
@@ -112,7 +112,7 @@ async def test_nothing_more_is_made_for_a_peer_that_does_not_read(pair: Pair) ->
     assert 10 <= large.made <= 30  # the sockets hold some
 
 
-async def test_what_is_large_is_made_in_a_thread_and_what_is_small_at_once(pair: Pair) -> None:
+async def test_large_chunks_are_produced_in_a_thread_and_small_ones_inline(pair: Pair) -> None:
     small, large = Slowly(3, 100), Slowly(2, LARGE)
     outbox = Outbox(pair.sender)
 
@@ -128,7 +128,7 @@ async def test_what_is_large_is_made_in_a_thread_and_what_is_small_at_once(pair:
     assert small.threads == {threading.get_ident()}
 
 
-async def test_what_is_quick_is_made_without_a_thread_however_much_it_is(pair: Pair) -> None:
+async def test_quick_chunks_are_produced_without_a_thread_at_any_size(pair: Pair) -> None:
     quick = Slowly(4, LARGE, is_quick=True)
     outbox = Outbox(pair.sender)
 
@@ -156,7 +156,7 @@ async def test_others_get_their_turn_while_much_is_made_that_is_quick(pair: Pair
     assert len(made_at_turns) >= quick.count // 2
 
 
-async def test_it_is_told_once_all_of_it_is_made(pair: Pair) -> None:
+async def test_callback_runs_once_after_all_chunks_are_produced(pair: Pair) -> None:
     reported: list[Chunks] = []
     small = Slowly(2, 10)
     outbox = Outbox(pair.sender, lambda chunks, _: reported.append(chunks))
@@ -168,7 +168,7 @@ async def test_it_is_told_once_all_of_it_is_made(pair: Pair) -> None:
     assert await pair.receive(24) == b"head" + b"\1" * 10 + b"\2" * 10
 
 
-async def test_each_answer_is_told_when_the_last_of_it_is_sent(pair: Pair) -> None:
+async def test_sent_callback_of_each_response_runs_after_its_last_byte_is_sent(pair: Pair) -> None:
     sent: list[str] = []
     outbox = Outbox(pair.sender)
 
@@ -184,7 +184,7 @@ async def test_each_answer_is_told_when_the_last_of_it_is_sent(pair: Pair) -> No
     assert sent == ["one", "large", "last"]
 
 
-async def test_the_time_is_told_in_which_nothing_was_sent_since_it_was_being_made(pair: Pair) -> None:
+async def test_sent_callback_reports_time_spent_producing_chunks(pair: Pair) -> None:
     made_s: list[float] = []
     outbox = Outbox(pair.sender)
 

@@ -142,7 +142,7 @@ async def ground(browser: Browser, theme: str) -> str:
     return str(await browser.script("return getComputedStyle(document.body).backgroundColor"))
 
 
-async def test_it_stands_still_where_nothing_changes_and_stops_when_it_is_told_to(browser: Browser) -> None:
+async def test_page_does_not_change_without_traffic_and_pause_stops_updates(browser: Browser) -> None:
     async with embedded_cluster(brokers=1) as cluster, administered(cluster) as it:
         await browser.open(f"http://127.0.0.1:{port_of(it)}/")
         await until_shown(browser, (await state_of(it))["now_us"])
@@ -163,7 +163,7 @@ async def test_it_stands_still_where_nothing_changes_and_stops_when_it_is_told_t
     assert paused == still
 
 
-async def test_it_says_so_when_sidefetch_answers_no_more(browser: Browser) -> None:
+async def test_page_shows_when_sidefetch_stops_responding(browser: Browser) -> None:
     async with embedded_cluster(brokers=1) as cluster, administered(cluster) as it:
         await browser.open(f"http://127.0.0.1:{port_of(it)}/")
         await until_shown(browser, (await state_of(it))["now_us"])

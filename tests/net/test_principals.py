@@ -59,7 +59,7 @@ async def test_connections_of_one_principal_share_a_view_and_others_have_their_o
         assert [await it.login(0), await it.login(1)] == [ALICE, BOB]
 
 
-async def test_the_login_that_was_told_last_is_used() -> None:
+async def test_latest_login_of_a_principal_is_used() -> None:
     newer = PlainLogin("alice", "newer")
     newest = PlainLogin("alice", "newest")
     async with stage() as it:

@@ -20,7 +20,7 @@ async def test_an_outage_of_kafka_changes_no_probe(monkeypatch: pytest.MonkeyPat
     assert with_kafka == [200, 200, 200]
 
 
-async def test_a_gateway_is_not_ready_while_no_broker_answers_and_is_again_when_one_does(
+async def test_gateway_readiness_follows_availability_of_brokers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("proxy.net.upstream.topology._PROBE_S", 0.05)
@@ -39,7 +39,7 @@ async def test_a_gateway_is_not_ready_while_no_broker_answers_and_is_again_when_
         await until_ready_is(200)
 
 
-async def test_probes_of_a_gateway_ask_the_brokers_only_so_often() -> None:
+async def test_gateway_readiness_probes_limit_metadata_requests() -> None:
     async with embedded_cluster(brokers=1) as cluster, administered(cluster, ready_requires_broker=True) as it:
         for _ in range(30):
             await status(it, "/readyz")
@@ -56,7 +56,7 @@ async def test_it_is_not_ready_from_the_moment_that_it_is_to_stop_and_lives_on()
     assert stopping == [200, 503, 200]
 
 
-def test_before_clients_can_connect_only_liveness_is_told() -> None:
+def test_only_liveness_probe_succeeds_before_listening() -> None:
     state = ProbeState(is_listening=False, is_stopping=False, reaches_broker=lambda: True)
 
     found = {path: not failure_reason(path, state, requires_broker=False) for path in PROBES}

@@ -30,7 +30,7 @@ async def test_the_rack_that_is_given_wins_and_nothing_is_looked_for() -> None:
     assert await find_rack(routing, {"ZONE": "found"}) == RackFound("given", "--rack")
 
 
-async def test_the_first_place_that_tells_it_wins(tmp_path: Path) -> None:
+async def test_first_rack_source_with_a_value_wins(tmp_path: Path) -> None:
     file = tmp_path / "zone"
     file.write_text("from-file\n")
     here = f"file:{file}"
@@ -60,7 +60,7 @@ async def test_where_leaders_are_read_or_no_place_is_named_nothing_is_looked_for
     assert "--rack-from none" in nowhere.how
 
 
-async def test_a_file_that_is_there_and_tells_no_rack_is_a_fault(tmp_path: Path) -> None:
+async def test_existing_file_without_rack_is_reported_as_fault(tmp_path: Path) -> None:
     labels, folder, large, binary, empty = (
         tmp_path / name for name in ("labels", "folder", "large", "bin", "empty")
     )
@@ -106,7 +106,7 @@ def log_line(found: RackFound) -> str:
     return stream.getvalue().partition(" ")[2].rstrip()
 
 
-def test_the_log_says_the_rack_and_how_it_was_found_or_what_was_tried() -> None:
+def test_rack_log_shows_the_source_or_the_attempted_sources() -> None:
     unset, wrong = RackMiss("env:A", "not set"), RackMiss("file:/z", "it is empty", "fill it")
 
     assert log_line(RackFound("b", "env:ZONE", (unset,))) == "info rack-found rack=b how=env:ZONE passed_over=null"
@@ -124,7 +124,7 @@ def topology(*racks: str | None) -> Topology:
     return Topology(brokers={BrokerId(n): Broker(BrokerId(n), "h", 1, rack) for n, rack in enumerate(racks)})
 
 
-def test_that_no_broker_has_the_rack_is_said_once_and_again_when_that_has_changed() -> None:
+def test_rack_without_brokers_is_logged_once_per_change() -> None:
     stream = io.StringIO()
     watch = RackWatch("b", Log("text", "info", stream))
     seen = [

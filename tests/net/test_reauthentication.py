@@ -116,7 +116,7 @@ async def test_a_connection_of_ours_logs_in_again_before_it_is_too_late() -> Non
     assert it.seen[-3:] == [ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.METADATA]
 
 
-async def test_a_clients_requests_wait_for_the_renewal_and_answers_under_way_reach_it() -> None:
+async def test_reauthentication_holds_new_requests_and_delivers_outstanding_responses() -> None:
     async with broker() as it:
         connection = await connected(it)
         with connection.frames as frames:
@@ -148,7 +148,7 @@ async def test_a_clients_requests_wait_for_the_renewal_and_answers_under_way_rea
     assert it.seen[-4:] == [ApiKey.METADATA, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.METADATA]
 
 
-async def test_what_is_not_renewed_is_told_and_nobody_waits_for_it() -> None:
+async def test_refused_reauthentication_raises_and_unblocks_waiters() -> None:
     async with broker() as it:
         connection = await connected(it)
         with connection.frames as frames:
@@ -171,7 +171,7 @@ async def test_what_is_not_renewed_is_told_and_nobody_waits_for_it() -> None:
     assert ApiKey.METADATA not in it.seen
 
 
-async def test_a_mechanism_that_is_not_enabled_is_told_with_those_that_are() -> None:
+async def test_disabled_sasl_mechanism_is_reported_with_enabled_mechanisms() -> None:
     async with broker() as it:
         it.mechanisms = ("SCRAM-SHA-256", "GSSAPI")
         with pytest.raises(BrokerUnavailable, match="PLAIN is not enabled there, but SCRAM-SHA-256, GSSAPI: set"):

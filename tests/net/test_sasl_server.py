@@ -63,13 +63,13 @@ async def read(client: KafkaConnection, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-async def test_who_gives_the_right_password_is_served(tmp_path: Path, version: int) -> None:
+async def test_client_with_correct_password_is_served(tmp_path: Path, version: int) -> None:
     async with asking(tmp_path) as it, it.client(1) as client:
         assert (await logged_in(client, RIGHT, version=version)).error_code == 0
         assert (await read(client)).error_code == 0
 
 
-async def test_versions_are_told_before_as_they_are_told_after(tmp_path: Path) -> None:
+async def test_api_versions_response_is_the_same_before_and_after_authentication(tmp_path: Path) -> None:
     async with asking(tmp_path) as it, it.client() as client:
         before = await client.call("api_versions", 0, {})
         assert (await logged_in(client, RIGHT)).error_code == 0
@@ -90,7 +90,7 @@ async def test_an_old_client_sends_its_messages_as_they_are(tmp_path: Path) -> N
         assert (await read(client)).error_code == 0
 
 
-async def test_what_is_sent_behind_a_login_without_waiting_is_served(tmp_path: Path) -> None:
+async def test_request_pipelined_after_authentication_is_served(tmp_path: Path) -> None:
     async with asking(tmp_path) as it, it.client(1) as client:
         assert (await asked(client, HANDSHAKE, 1, {"mechanism": "PLAIN"})).error_code == 0
         login = encode_request(AUTHENTICATE, 2, 7, "c", {"auth_bytes": RIGHT})
@@ -102,7 +102,7 @@ async def test_what_is_sent_behind_a_login_without_waiting_is_served(tmp_path: P
 
 
 @pytest.mark.parametrize("message", [b"\0alice\0hidden", b"\0carol\0secret", b"\0alice\0secre"])
-async def test_a_wrong_password_is_told_late_and_hung_up_on(tmp_path: Path, message: bytes) -> None:
+async def test_wrong_credentials_are_rejected_late_and_connection_closes(tmp_path: Path, message: bytes) -> None:
     async with asking(tmp_path) as it:
         async with it.client(1) as client:
             began_s = trio.current_time()
@@ -134,14 +134,14 @@ async def test_nothing_else_is_served_before(tmp_path: Path) -> None:
         assert it.proxy.counts["client_protocol_errors"] == 4
 
 
-async def test_who_takes_too_long_is_hung_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connection_is_closed_at_login_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sasl_server, "_LOGIN_S", 0.1)
     async with asking(tmp_path) as it, it.client(1) as client:
         with trio.fail_after(5):
             assert await client.receive_frame() is None
 
 
-async def test_a_session_is_found_by_the_user_alone_who_made_it(tmp_path: Path) -> None:
+async def test_fetch_session_is_found_only_by_the_user_that_created_it(tmp_path: Path) -> None:
     async with asking(tmp_path) as it:
         async with it.client(1) as client:
             await logged_in(client, RIGHT)

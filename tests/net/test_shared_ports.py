@@ -62,7 +62,7 @@ async def test_connections_to_a_port_are_dealt_to_all_that_share_it(node_id: int
         assert all(served(*both))
 
 
-async def test_all_tell_the_same_ports() -> None:
+async def test_processes_with_shared_ports_advertise_the_same_broker_ports() -> None:
     async with sharing() as both:
         reported = set()
         while not all(served(*both)):
@@ -73,7 +73,7 @@ async def test_all_tell_the_same_ports() -> None:
     assert reported == {frozenset((node, both[0].port_of(node)) for node in (1, 2, 3))}
 
 
-async def test_a_session_that_another_has_is_not_found_and_is_made_anew() -> None:
+async def test_session_of_another_process_is_not_found_and_a_new_one_is_granted() -> None:
     async with sharing() as (one, another):
         for each in (another, one):
             async with client_of(each) as client:
@@ -88,7 +88,7 @@ async def test_a_session_that_another_has_is_not_found_and_is_made_anew() -> Non
 
 
 @pytest.mark.parametrize("is_shared", [(False, False), (True, False), (False, True)])
-async def test_ports_are_shared_by_those_alone_that_are_told_to(is_shared: tuple[bool, bool]) -> None:
+async def test_port_sharing_requires_share_ports_in_both_processes(is_shared: tuple[bool, bool]) -> None:
     async with embedded_cluster(brokers=1) as cluster:
         config = configured(cluster.bootstrap)
         first, second = (
@@ -134,7 +134,7 @@ async def test_a_broker_whose_id_does_not_fit_is_named_at_the_start() -> None:
     )
 
 
-async def test_a_broker_that_comes_later_and_does_not_fit_is_told_in_the_log() -> None:
+async def test_late_broker_without_port_is_logged_and_omitted_from_metadata() -> None:
     async with embedded_cluster(brokers=2) as cluster:
         cluster.stop(2)
         async with running(cluster, with_two_ports(cluster.bootstrap)) as it, it.client(1) as client:

@@ -104,7 +104,7 @@ async def read_all(budget: Budget, *answers: Sequence[int]) -> None:
     assert (budget.claimed_bytes, budget.waiting) == (0, 0)
 
 
-async def test_eight_connections_share_what_is_enough_for_three(budget: Budget, live: Live) -> None:
+async def test_eight_connections_share_memory_that_suffices_for_three(budget: Budget, live: Live) -> None:
     sizes = [5 * MIB, 3 * MIB + 1, 70_000, 5 * MIB, RESERVE_BYTES, 4 * MIB]
 
     await read_all(budget, *[sizes[number % 3 :] + sizes[: number % 3] for number in range(8)])
@@ -141,7 +141,7 @@ async def test_a_connection_takes_small_frames_while_all_is_used_up(budget: Budg
     views.clear()
 
 
-async def test_memory_kept_for_the_next_frame_is_claimed_until_somebody_needs_it(budget: Budget) -> None:
+async def test_memory_reserved_for_next_frame_is_claimed_until_another_claim_needs_it(budget: Budget) -> None:
     holders = Holders(budget)
     await holders.hold("held", 6 * MIB, 0.0)
     async with connections(budget, [9 * MIB]) as (connection,):

@@ -78,7 +78,7 @@ def latest_offset() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("how", [stall, stall_in_the_size])
-async def test_client_is_hung_up_on_when_its_broker_stops_in_a_passed_response(
+async def test_client_is_disconnected_when_broker_stalls_in_a_forwarded_response(
     sends: dict[int, Send], how: Send
 ) -> None:
     sends[LIST_OFFSETS] = how
@@ -112,7 +112,7 @@ async def test_fetch_is_retriable_when_its_broker_stops_in_the_response(sends: d
     assert int(reported.responses[0].partitions[0].error_code) in RETRIABLE
 
 
-async def test_fetch_is_answered_from_another_connection_when_one_response_stops(sends: dict[int, Send]) -> None:
+async def test_fetch_is_served_over_another_connection_when_a_response_stalls(sends: dict[int, Send]) -> None:
     async def stall_once(stream: trio.SocketStream, frame: bytes) -> None:
         del sends[FETCH]
         await stall(stream, frame)

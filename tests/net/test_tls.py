@@ -92,7 +92,7 @@ async def test_frames_of_all_sizes_arrive_as_they_were_both_ways(authority: Auth
     assert got == {"client": payloads, "server": payloads}
 
 
-async def test_a_large_frame_waits_for_its_memory_and_says_so(authority: Authority, ours: Files) -> None:
+async def test_large_frame_callback_runs_before_memory_is_claimed(authority: Authority, ours: Files) -> None:
     budget = budgeted().budget
     reported: list[int] = []
     async with connected(authority, ours, budget) as ends:
@@ -105,7 +105,7 @@ async def test_a_large_frame_waits_for_its_memory_and_says_so(authority: Authori
     assert reported == [0]
 
 
-async def test_who_does_not_read_is_not_sent_more_than_its_socket_holds(authority: Authority, ours: Files) -> None:
+async def test_flush_blocks_on_full_socket_and_resumes_when_peer_reads(authority: Authority, ours: Files) -> None:
     """And gets all of it when it reads, though records were cut where the socket was full."""
     payload = bytes(range(256)) * (16 * MIB // 256)
     async with connected(authority, ours) as ends:
@@ -127,7 +127,7 @@ async def test_a_name_that_no_certificate_could_be_for_is_no_bug(authority: Auth
             await start_tls(stream, trusting(authority), host=f"{'x' * 70}.example")
 
 
-async def test_the_end_is_told(authority: Authority, ours: Files) -> None:
+async def test_receive_returns_no_frames_after_peer_closes(authority: Authority, ours: Files) -> None:
     async with connected(authority, ours) as ends:
         ends.server.close()
         assert await ends.client.receive() == []
@@ -148,7 +148,7 @@ async def test_clients_are_served_by_tls_and_in_plaintext_they_are_not(authority
         assert it.proxy.counts["handshakes_failed"] == 1
 
 
-async def test_a_client_that_says_nothing_is_hung_up_on(
+async def test_silent_client_is_disconnected_at_tls_handshake_timeout(
     ours: Files,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -253,7 +253,7 @@ def test_a_half_written_pair_keeps_the_old_one_until_it_is_whole(authority: Auth
     assert tls.value is not first
 
 
-def test_files_that_are_not_as_they_should_be_are_told_with_the_option(authority: Authority, ours: Files) -> None:
+def test_invalid_tls_files_are_reported_with_the_option_name(authority: Authority, ours: Files) -> None:
     other = authority.issue("x", file="other")
     locked = authority.issue("x", file="locked", password=b"secret")
     reported = {
@@ -279,7 +279,7 @@ async def test_a_token_file_that_is_not_there_is_a_broker_that_cannot_be_had() -
         await access.login()
 
 
-def test_what_has_no_files_is_not_watched() -> None:
+def test_watched_files_without_paths_keep_their_value_on_refresh() -> None:
     watched: WatchedFiles[int] = WatchedFiles("x", [None], lambda: 1)
     watched.refresh()
     assert watched.value == 1

@@ -53,7 +53,7 @@ async def login(access: Access) -> BearerLogin:
     return expected
 
 
-async def test_a_token_is_asked_for_as_the_client_and_used_for_most_of_its_life(
+async def test_token_is_requested_with_client_credentials_and_renewed_before_expiry(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = access(server, tmp_path, scope="kafka read")
@@ -84,7 +84,7 @@ async def test_a_token_that_lives_still_is_used_while_there_is_no_new_one(
         await login(ours)
 
 
-async def test_all_that_want_one_at_once_ask_once(server: Server, tmp_path: Path) -> None:
+async def test_concurrent_logins_share_one_token_request(server: Server, tmp_path: Path) -> None:
     ours = access(server, tmp_path)
     async with trio.open_nursery() as nursery:
         for _ in range(5):
@@ -109,7 +109,7 @@ async def test_all_that_want_one_at_once_ask_once(server: Server, tmp_path: Path
         ((200, b'{"access_token":7}', {}), "holds no token"),
     ],
 )
-async def test_what_is_no_token_is_told_without_any_secret(
+async def test_failed_token_request_is_reported_without_the_client_secret(
     server: Server, tmp_path: Path, answer: tuple[int, bytes, dict[str, str]], expected: str
 ) -> None:
     server.refused = answer

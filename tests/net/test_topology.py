@@ -45,7 +45,7 @@ async def test_a_topic_that_is_not_there_is_looked_up_twice_a_second_at_most() -
         assert 2 <= refreshes(it) - before <= 4
 
 
-async def test_a_leader_that_moved_is_found_by_who_comes_to_it_first() -> None:
+async def test_fetch_from_new_leader_succeeds_and_old_leader_returns_not_leader() -> None:
     async with proxied() as it, it.client(1) as at_one, it.client(2) as at_two:
         it.cluster.append("t", 0, [b"record"])
         assert (await at_one.call("fetch", 11, ask({0: 0}))).responses[0].partitions[0].records
@@ -57,7 +57,7 @@ async def test_a_leader_that_moved_is_found_by_who_comes_to_it_first() -> None:
         assert [each.error_code for each in response.responses[0].partitions] == [6]
 
 
-async def test_the_broker_that_was_asked_last_may_go() -> None:
+async def test_metadata_refresh_survives_shutdown_of_the_broker_used_last() -> None:
     async with embedded_cluster() as cluster:
         cluster.create_topic("t", 1, assignment=[[3]])
         async with running(cluster) as it:
@@ -113,7 +113,7 @@ async def test_refresh_of_the_brokers_during_another_is_a_request_of_its_own() -
             assert len(refreshed) == 2
 
 
-async def test_an_answer_without_brokers_is_not_believed() -> None:
+async def test_metadata_response_without_brokers_is_ignored_and_retried() -> None:
     async with embedded_cluster() as cluster:
         cluster.create_topic("t", 1)
         async with service(cluster) as it:
@@ -129,7 +129,7 @@ async def test_an_answer_without_brokers_is_not_believed() -> None:
                     await trio.sleep(0.01)
 
 
-async def test_the_id_that_stands_for_no_topic_is_told_to_be_unknown_and_never_asked_for() -> None:
+async def test_null_topic_id_returns_unknown_topic_id_without_metadata_request() -> None:
     """A broker would fail the request, and with it all the topics that others wait for."""
     partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20, "current_leader_epoch": -1}
     async with proxied() as it, it.client(1) as client:
@@ -140,7 +140,7 @@ async def test_the_id_that_stands_for_no_topic_is_told_to_be_unknown_and_never_a
         assert it.logged("metadata-refreshed")[-1].endswith("topics=0")
 
 
-async def test_what_is_no_topic_is_not_remembered_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_number_of_remembered_unknown_topics_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topology, "_FAILED_TOPICS", 5)
     async with proxied() as it, it.client(1) as client:
         await client.call("fetch", 11, ask({0: 0}))

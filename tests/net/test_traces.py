@@ -71,7 +71,7 @@ def records(*headers: bytes | None) -> memoryview:
     return memoryview(encode_batch([DemoRecord(b"v", headers=(("traceparent", each),)) for each in headers]))
 
 
-async def test_all_that_two_clients_told_is_exported_each_below_its_own_exchange() -> None:
+async def test_fetch_spans_of_two_clients_are_exported_below_their_own_poll_spans() -> None:
     it, now_s = tracing(), trio.current_time()
     for turn in range(50):
         at_s = now_s + turn
@@ -162,7 +162,7 @@ async def test_of_an_exchange_that_the_sampler_leaves_out_nothing_is_exported(
     assert all(len(poll.links) == 1 for poll in polls)
 
 
-async def test_who_is_told_after_us_learns_what_the_trace_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connection_trace_id_is_set_only_for_sampled_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "traceidratio")
     monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.5")
     it, now_s, asker = tracing(), trio.current_time(), who()
@@ -177,7 +177,7 @@ async def test_who_is_told_after_us_learns_what_the_trace_is_called(monkeypatch:
     assert None in reported
 
 
-async def test_what_a_client_was_read_that_left_is_exported() -> None:
+async def test_pending_spans_of_disconnected_client_are_exported() -> None:
     it, now_s = tracing(), trio.current_time()
     it.traces.observe(who(), fetch(now_s - 2, now_s - 1))
     it.traces.observe(who(), conversion())
@@ -191,7 +191,7 @@ async def test_what_a_client_was_read_that_left_is_exported() -> None:
     assert it.traces.connections == 0
 
 
-async def test_a_collector_that_does_not_answer_keeps_nobody_waiting_and_is_told_of() -> None:
+async def test_close_does_not_wait_for_stuck_collector_and_logs_dropped_spans() -> None:
     class Stuck(InMemorySpanExporter):
         def export(self, _: Any) -> Any:
             time.sleep(0.5)
@@ -229,7 +229,7 @@ def exporting(monkeypatch: pytest.MonkeyPatch, **variables: str) -> Iterator[Any
         yield collected
 
 
-async def test_what_a_proxy_does_for_a_client_arrives_at_a_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_collector_receives_poll_and_fetch_spans_of_a_client_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
     said = {
         "OTEL_SERVICE_NAME": "orders",
         "OTEL_RESOURCE_ATTRIBUTES": "k8s.pod.name=orders-1,service.instance.id=me",
@@ -255,14 +255,14 @@ async def test_what_a_proxy_does_for_a_client_arrives_at_a_collector(monkeypatch
     assert it.proxy.counts["spans_exported"] == it.proxy.counts["spans"] == 2
 
 
-async def test_grpc_that_is_not_installed_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_grpc_exporter_is_reported_with_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.grpc", None)
 
     with pytest.raises(ConfigError, match=r"pip install 'sidefetch\[grpc\]'.*http/protobuf"):
         exporter_of("otlp-grpc")
 
 
-def test_who_wants_no_traces_does_not_load_the_sdk() -> None:
+def test_opentelemetry_sdk_is_not_imported_without_exporters() -> None:
     program = (
         "import io, sys\n"
         "from proxy.config import Address, Config, UpstreamConfig\n"
@@ -322,7 +322,7 @@ async def test_a_fetch_that_waited_at_the_broker_is_below_the_poll_that_got_its_
     assert last.attributes["sidefetch.waited.node"] == 1
 
 
-async def test_a_session_that_a_broker_has_no_place_for_is_told_below_the_poll(
+async def test_session_refused_by_broker_is_exported_as_reset_span_below_poll(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with exporting(monkeypatch) as collected:

@@ -16,7 +16,7 @@ from proxy.relay.traffic import Traffic
 from tests.net.proxied import ask, configured, proxied, running
 
 
-async def test_it_is_told_every_five_minutes_in_which_something_was_read(autojump_clock: MockClock) -> None:  # noqa: ARG001
+async def test_traffic_summary_is_logged_for_each_five_minutes_with_records(autojump_clock: MockClock) -> None:  # noqa: ARG001
     stream, traffic = io.StringIO(), Traffic()
     lines = []
     async with trio.open_nursery() as nursery:
@@ -32,7 +32,7 @@ async def test_it_is_told_every_five_minutes_in_which_something_was_read(autojum
     assert "record_bytes=15" in stream.getvalue()
 
 
-async def test_it_is_told_when_sidefetch_stops() -> None:
+async def test_traffic_totals_are_logged_at_shutdown() -> None:
     async with proxied() as it:
         it.proxy.traffic.add_records("t", "a", True, 10)
         it.proxy.stop()

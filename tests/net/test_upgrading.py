@@ -59,7 +59,7 @@ def upgraded_in(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return threads
 
 
-async def test_a_client_that_asks_for_no_versions_is_served() -> None:
+async def test_removed_version_is_served_without_api_versions_request() -> None:
     async with proxied() as it, it.client(1) as client:
         it.cluster.append("t", 0, [b"a"] * 5)
         body = encoded(offset.OffsetRequest_v0, -1, [("t", [(0, -1, 2)])])
@@ -70,7 +70,7 @@ async def test_a_client_that_asks_for_no_versions_is_served() -> None:
     assert response.topics == [("t", [(0, 0, [5, 0])])]
 
 
-async def test_what_is_produced_keeps_its_order_whatever_its_size(upgraded_in: list[str]) -> None:
+async def test_upgraded_produce_requests_keep_their_order_regardless_of_size(upgraded_in: list[str]) -> None:
     values = [b"a|b|c", b"L" * LARGE, b"d", b"e|f"]
     async with proxied() as it, it.client(1) as client:
         for number, each in enumerate(values):
@@ -111,7 +111,7 @@ async def test_produce_behind_a_list_offsets_of_two_requests_keeps_its_order(
     assert "in a thread" in upgraded_in
 
 
-async def test_what_is_produced_without_acknowledgement_keeps_its_order_too(upgraded_in: list[str]) -> None:
+async def test_upgraded_produce_requests_with_acks_0_keep_their_order(upgraded_in: list[str]) -> None:
     async with proxied() as it, it.client(1) as client:
         for number, each in enumerate([b"a|b", b"L" * LARGE, b"c"]):
             await send(client, PRODUCE, 1, number, producing(each, acks=0))
@@ -124,7 +124,7 @@ async def test_what_is_produced_without_acknowledgement_keeps_its_order_too(upgr
     assert "in a thread" in upgraded_in
 
 
-async def test_what_is_not_to_be_acknowledged_arrives_though_its_client_has_gone(upgraded_in: list[str]) -> None:
+async def test_upgraded_produce_with_acks_0_is_written_after_client_disconnects(upgraded_in: list[str]) -> None:
     values = [b"a|b", b"L" * LARGE]
     async with proxied() as it:
         async with it.client(1) as client:
@@ -138,7 +138,7 @@ async def test_what_is_not_to_be_acknowledged_arrives_though_its_client_has_gone
 
 
 @pytest.mark.usefixtures("lifted_in")
-async def test_a_version_that_nobody_knows_ends_the_connection() -> None:
+async def test_unknown_api_key_closes_the_connection() -> None:
     async with proxied() as it, it.client(1) as client:
         await send(client, 9_999, 0, 1, struct.pack(">i", 0))
 

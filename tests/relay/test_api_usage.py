@@ -42,7 +42,7 @@ def test_each_api_and_version_counts_with_its_requests_and_their_bytes() -> None
     assert [(each.version, each.requests) for each in record.apis] == [(1, 2), (5, 1)]
 
 
-def test_a_client_that_tells_its_software_is_believed() -> None:
+def test_client_software_is_taken_from_its_api_versions_request() -> None:
     play = Play()
     play.request(
         frame_of(ApiKey.API_VERSIONS, 3, client_software_name="apache-kafka-java", client_software_version="3.9.1")
@@ -61,7 +61,7 @@ def test_one_that_does_not_is_guessed_from_the_newest_fetch_that_it_sends() -> N
     assert (record_of(play.relay).software, record_of(play.relay).is_guess) == ("speaks as Kafka 0.11", True)
 
 
-def test_fetches_are_upgraded_to_what_is_spoken_with_the_leader() -> None:
+def test_fetch_is_recorded_with_the_version_that_the_leader_is_sent() -> None:
     play = Play(broker_fetch=17)
     play.fetch({0: 0}, version=4)
     play.open(LONG_POLL)
@@ -86,12 +86,12 @@ def test_removed_version_is_recorded_with_the_version_it_is_upgraded_to(
     assert (used.key, used.version, used.upgraded_to) == (ApiKey.LIST_OFFSETS, 0, to)
 
 
-def test_nothing_is_kept_where_nobody_wants_to_know() -> None:
+def test_client_record_is_absent_if_recording_is_disabled() -> None:
     play = Play(records_exchanges=False)
     play.fetch({0: 0})
 
     assert play.relay.client_record() is None
 
 
-def test_who_asks_nothing_is_no_client() -> None:
+def test_connection_without_requests_has_no_client_record() -> None:
     assert Play().relay.client_record() is None

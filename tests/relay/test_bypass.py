@@ -52,7 +52,7 @@ def correlation_ids(frames: list[bytes]) -> list[int]:
 
 @pytest.mark.parametrize("version", range(4, 19))
 @pytest.mark.parametrize("bypass", ["all", "client:the-client", "topic:t", "client:other,topic:t"])
-def test_a_fetch_that_matches_and_its_answer_pass_byte_for_byte(version: int, bypass: str) -> None:
+def test_matching_fetch_and_its_response_are_forwarded_byte_for_byte(version: int, bypass: str) -> None:
     play = passing(FetchRules.parse(bypass))
     kind: Any = load_request_schema(i16(1), i16(version))
     name = {"topic_id": TOPIC_ID} if version >= 13 else {"topic": "t"}
@@ -88,7 +88,7 @@ def test_it_opens_the_pass_through_link_like_any_request() -> None:
 
 
 @pytest.mark.parametrize("version", range(16, 19))
-def test_brokers_addresses_are_replaced_in_the_answer(version: int) -> None:
+def test_broker_addresses_are_replaced_in_a_forwarded_response(version: int) -> None:
     play = passing()
     kind: Any = load_response_schema(i16(1), i16(version))
     end = made(item_type(kind, "node_endpoints"), node_id=i32(2), host="broker.internal", port=i32(19002))
@@ -168,7 +168,7 @@ def test_when_it_matches_no_more_its_client_starts_over_and_is_read_for(bypass: 
     assert correlation_ids(play.passed) == [100]
 
 
-def test_what_follows_a_session_that_was_left_is_not_taken_for_a_part_of_it() -> None:
+def test_fetch_in_a_broker_session_from_an_earlier_bypass_gets_error_70() -> None:
     play = passing(BY_TOPIC)
     starts(play)
     play.handle(brokers_answer(100)[1])
@@ -184,7 +184,7 @@ def test_what_follows_a_session_that_was_left_is_not_taken_for_a_part_of_it() ->
 # ------------------------------------------------------------------------------------ in the midst of reading
 
 
-def test_a_fetch_in_the_readers_hands_is_finished_there_and_answers_keep_their_order() -> None:
+def test_fetch_in_the_reader_is_finished_there_and_responses_keep_their_order() -> None:
     play = Play()
     play.established(0)
     play.open(PASS)
@@ -234,7 +234,7 @@ def test_the_session_of_a_client_that_has_left_is_closed() -> None:
     assert play.relay.take_left() == ([], [])
 
 
-def test_a_client_is_not_left_while_the_reader_owes_it_an_answer() -> None:
+def test_log_cache_is_kept_while_the_reader_has_a_pending_response() -> None:
     play = Play()
     play.established(0)
     play.open(PASS)
@@ -249,7 +249,7 @@ def test_a_client_is_not_left_while_the_reader_owes_it_an_answer() -> None:
     assert len(play.relay.take_left()[1]) == 1
 
 
-def test_who_has_left_comes_back_to_a_reader_that_knows_nothing_of_before() -> None:
+def test_client_returns_from_bypass_to_a_reader_without_earlier_state() -> None:
     play = read_before()
     left(play)
     play.bypass = FetchRules()
@@ -276,7 +276,7 @@ def test_fetches_that_pass_now_and_then_cost_the_others_no_session() -> None:
     assert [asked.epoch for asked in play.asked] == [1, 2, 3]
 
 
-def test_who_comes_back_while_draining_does_not_wait_for_long() -> None:
+def test_client_that_returns_from_bypass_while_draining_waits_100_ms() -> None:
     play = read_before()
     play.handle(Draining())
     left(play)
@@ -288,7 +288,7 @@ def test_who_comes_back_while_draining_does_not_wait_for_long() -> None:
     assert play.asked[-1].max_wait_ms == 100
 
 
-def test_what_was_read_is_told_with_its_request_and_what_passed_is_not() -> None:
+def test_delivered_notice_is_sent_for_read_fetches_and_not_for_forwarded_ones() -> None:
     play = Play()
     play.established(0)
     play.fetch({0: 4})

@@ -36,7 +36,7 @@ def plain_answer(correlation_id: int, rest: bytes = b"rest") -> LinkFrame:
 # ------------------------------------------------------------------------------------ sessions upstream
 
 
-def test_the_first_fetch_asks_for_no_session_the_second_for_one_the_third_is_within_it() -> None:
+def test_session_is_requested_by_the_second_upstream_fetch_and_used_by_the_third() -> None:
     play = Play()
     offsets, idle = {0: 10, 1: 20}, {0: IDLE, 1: IDLE}
 
@@ -55,7 +55,7 @@ def test_the_first_fetch_asks_for_no_session_the_second_for_one_the_third_is_wit
     assert {asked.client_id for asked in play.asked} == {"the-client"}
 
 
-def test_only_what_moved_is_named() -> None:
+def test_incremental_fetch_names_only_changed_partitions() -> None:
     play = Play()
     play.established(0, 1, 2)
 
@@ -73,7 +73,7 @@ def test_only_what_moved_is_named() -> None:
 
 
 @pytest.mark.parametrize("error", [70, 71, 106])
-def test_a_refused_session_is_made_anew_unseen_by_the_client(error: int) -> None:
+def test_session_error_is_retried_in_full_and_hidden_from_the_client(error: int) -> None:
     play = Play()
     play.established(0)
 
@@ -102,7 +102,7 @@ def test_an_evicted_session_is_not_made_again_at_once_since_slots_are_scarce() -
     assert [asked.epoch for asked in play.asked] == [1, -1, -1, 0]
 
 
-def test_a_lost_fetch_is_asked_again_in_full_and_replaces_the_session() -> None:
+def test_fetch_of_a_lost_connection_is_retried_in_full_and_replaces_the_session() -> None:
     play = Play()
     play.established(0, 1)
 
@@ -125,7 +125,7 @@ def test_the_session_is_closed_when_the_client_goes() -> None:
     assert play.relay.leave(play.now_s) == ([], [])
 
 
-def test_a_broker_without_sessions_is_asked_for_everything_each_time() -> None:
+def test_broker_without_sessions_gets_every_partition_in_each_fetch() -> None:
     play = Play(broker_fetch=6)
 
     for _ in range(3):
@@ -154,7 +154,7 @@ def test_a_session_by_names_is_not_made_larger_than_a_broker_bears(partitions: i
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
-def test_every_partition_is_answered_in_the_clients_order_with_its_last_offsets(version: int) -> None:
+def test_response_has_every_partition_in_client_order_with_its_last_offsets(version: int) -> None:
     play = Play()
     play.fetch({2: 0, 0: 0, 1: 0}, version=version)
     play.open(LONG_POLL)
@@ -168,7 +168,7 @@ def test_every_partition_is_answered_in_the_clients_order_with_its_last_offsets(
     assert list(parts_of(answer).items()) == [(2, (0, 12)), (0, (0, 15)), (1, (0, 11))]
 
 
-def test_what_has_brought_records_is_asked_for_last_whatever_the_clients_order() -> None:
+def test_partition_that_returned_records_is_requested_last_in_the_next_fetch() -> None:
     """So that a limit that holds one batch gives every partition its turn."""
     play = Play(broker_fetch=6)
     at, turns = dict.fromkeys(range(4), 0), []
@@ -184,7 +184,7 @@ def test_what_has_brought_records_is_asked_for_last_whatever_the_clients_order()
     assert turns == [0, 1, 2, 3, 0, 1, 2, 3]
 
 
-def test_an_error_is_told_once_and_not_from_memory() -> None:
+def test_partition_error_is_returned_once_and_not_cached() -> None:
     play = Play()
     play.established(0, 1)
 
@@ -220,7 +220,7 @@ def test_a_code_that_the_clients_version_does_not_know_becomes_an_older_one() ->
     assert parts_of(answer)[0][0] == 6
 
 
-def test_a_partition_led_by_another_broker_is_not_asked_for() -> None:
+def test_partition_led_by_another_broker_is_not_requested_and_gets_error_6() -> None:
     play = Play(topology(leaders={1: 2}))
 
     commands = play.fetch({0: 0, 1: 0})
@@ -233,7 +233,7 @@ def test_a_partition_led_by_another_broker_is_not_asked_for() -> None:
     assert parts_of(answer) == {0: (0, 100), 1: (6, -1)}
 
 
-def test_the_leader_epoch_that_we_know_is_sent_so_that_a_demoted_leader_says_so() -> None:
+def test_known_leader_epoch_is_sent_for_a_client_that_sends_none() -> None:
     play = Play(topology(epoch=5))
     play.fetch({0: 0}, version=4)
     play.open(LONG_POLL)
@@ -241,7 +241,7 @@ def test_the_leader_epoch_that_we_know_is_sent_so_that_a_demoted_leader_says_so(
     assert dict(play.asked[-1].leader_epochs) == {0: 5}
 
 
-def test_a_client_that_asks_for_a_session_is_granted_none() -> None:
+def test_client_that_requests_a_session_gets_none() -> None:
     play = Play()
     play.fetch({0: 0}, session_id=i32(0), session_epoch=i32(0))
     play.open(LONG_POLL)
@@ -291,7 +291,7 @@ def test_a_client_that_knows_no_throttling_is_held_as_long() -> None:
     assert parts_of(answer) == {0: (0, 100)}
 
 
-def test_what_was_held_back_is_asked_again_for_a_client_that_knows_no_throttling() -> None:
+def test_throttled_fetch_is_sent_again_for_a_client_that_does_not_throttle_itself() -> None:
     play = Play()
     play.established(0, version=7)
 
@@ -306,7 +306,7 @@ def test_what_was_held_back_is_asked_again_for_a_client_that_knows_no_throttling
     assert answer.throttle_time.total_seconds() == 0.3
 
 
-def test_a_client_that_knows_throttling_is_told() -> None:
+def test_throttle_time_is_returned_at_once_to_a_client_that_throttles_itself() -> None:
     play = Play()
     play.established(0, version=8)
 
@@ -316,7 +316,7 @@ def test_a_client_that_knows_throttling_is_told() -> None:
     assert answer.throttle_time.total_seconds() == 0.3
 
 
-def test_what_is_parked_is_answered_at_once_when_draining() -> None:
+def test_waiting_client_fetch_is_answered_at_once_when_draining() -> None:
     play = Play()
     play.established(0, 1)
 
@@ -326,7 +326,7 @@ def test_what_is_parked_is_answered_at_once_when_draining() -> None:
     assert parts_of(answer) == {0: (0, 100), 1: (0, 100)}
 
 
-def test_who_stays_while_draining_waits_a_little_and_does_not_ask_in_a_tight_loop() -> None:
+def test_upstream_fetch_while_draining_waits_100_ms() -> None:
     play = Play()
     play.established(0)
     play.handle(Draining())
@@ -339,7 +339,7 @@ def test_who_stays_while_draining_waits_a_little_and_does_not_ask_in_a_tight_loo
 # ---------------------------------------------------------------------------------- order and pass-through
 
 
-def test_what_passes_goes_as_the_bytes_it_came_in() -> None:
+def test_passed_through_requests_and_responses_keep_their_bytes() -> None:
     play = Play()
 
     assert of_type(OpenLink, play.request(heartbeat(1))) == [OpenLink(PASS, None)]
@@ -351,7 +351,7 @@ def test_what_passes_goes_as_the_bytes_it_came_in() -> None:
     assert joined(reply.pieces) == struct.pack(">ii", 8, 1) + b"rest"
 
 
-def test_an_answer_waits_for_the_fetch_that_was_asked_before() -> None:
+def test_response_waits_for_the_response_to_an_earlier_fetch() -> None:
     play = Play()
     play.established(0)
     play.request(heartbeat(1))
@@ -378,7 +378,7 @@ def test_a_fetch_that_waits_stops_nothing_behind_it_upstream() -> None:
     assert play.passed == [heartbeat(1), heartbeat(3)]
 
 
-def test_a_second_fetch_is_not_looked_at_before_the_first_is_answered() -> None:
+def test_second_fetch_begins_after_the_response_to_the_first() -> None:
     play = Play()
     play.established(0)
 
@@ -392,7 +392,7 @@ def test_a_second_fetch_is_not_looked_at_before_the_first_is_answered() -> None:
     assert [joined(reply.pieces)[4:8] for reply in (first, second)] == [struct.pack(">i", n) for n in (1, 2)]
 
 
-def test_a_fetch_that_waited_is_looked_at_with_what_was_learnt_meanwhile() -> None:
+def test_queued_fetch_begins_with_the_metadata_that_arrived_meanwhile() -> None:
     play = Play(Topology())
     play.fetch({0: 0}, correlation_id=1)
     play.open(LONG_POLL)
@@ -403,7 +403,7 @@ def test_a_fetch_that_waited_is_looked_at_with_what_was_learnt_meanwhile() -> No
     assert [dict(asked.offsets) for asked in play.asked] == [{0: 0}, {0: 0}]
 
 
-def test_a_produce_request_with_acks_0_has_no_answer_to_wait_for() -> None:
+def test_produce_request_with_acks_0_expects_no_response() -> None:
     play = Play()
     play.request(produce(1, acks=0))
     play.open(PASS)
@@ -414,7 +414,7 @@ def test_a_produce_request_with_acks_0_has_no_answer_to_wait_for() -> None:
     assert joined(reply.pieces)[4:8] == struct.pack(">i", 2)
 
 
-def test_an_answer_out_of_order_or_to_nothing_is_the_brokers_fault() -> None:
+def test_response_out_of_order_or_without_a_request_is_a_broker_protocol_error() -> None:
     play = Play()
     play.request(heartbeat(1))
     play.open(PASS)
@@ -438,7 +438,7 @@ def test_response_to_another_fetch_closes_its_connection_only() -> None:
     assert of_type(OpenLink, commands) == [OpenLink(LONG_POLL, "the-client")]
 
 
-def test_a_connection_is_not_read_while_64_answers_are_owed() -> None:
+def test_client_connection_is_not_read_while_64_responses_are_pending() -> None:
     play = Play()
     play.request(heartbeat(0))
     play.open(PASS)
@@ -452,7 +452,7 @@ def test_a_connection_is_not_read_while_64_answers_are_owed() -> None:
     assert play.relay.takes_requests
 
 
-def test_a_connection_is_not_read_while_what_it_sent_waits_for_the_broker_to_be_connected() -> None:
+def test_client_connection_is_not_read_while_requests_wait_for_a_broker_connection() -> None:
     play = Play()
     play.request(produce(1, acks=0))
     assert not play.relay.takes_requests
@@ -471,7 +471,7 @@ def test_a_broker_that_closes_an_idle_connection_is_not_shown_to_the_client() ->
     assert of_type(OpenLink, play.request(heartbeat(2))) == [OpenLink(PASS, None)]
 
 
-def test_a_broker_that_goes_while_it_owes_an_answer_ends_the_connection() -> None:
+def test_broker_lost_before_a_pending_response_ends_the_client_connection() -> None:
     play = Play()
     play.request(heartbeat(1))
     play.open(PASS)
@@ -494,7 +494,7 @@ def test_an_api_that_might_carry_addresses_unseen_is_refused(key: int, version: 
         Play().request(struct.pack(">i", len(frame)) + frame)
 
 
-def test_api_versions_newer_than_ours_is_answered_here() -> None:
+def test_unsupported_version_of_api_versions_gets_error_35_without_the_broker() -> None:
     play = Play()
     frame = write_request_header(RequestHeader(18, 5, 1, None), flexible=True)
 

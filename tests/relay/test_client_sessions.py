@@ -42,7 +42,7 @@ def shown(commands: list[Command], version: int = 11) -> tuple[int, int, dict[in
 
 
 @EVERY_VERSION
-def test_a_client_gets_a_session_in_which_nothing_is_told_of_what_did_not_change(version: int) -> None:
+def test_unchanged_partitions_are_omitted_within_a_client_session(version: int) -> None:
     play = Play(client_sessions=1)
     assert session(play, version) == 100
 
@@ -53,7 +53,7 @@ def test_a_client_gets_a_session_in_which_nothing_is_told_of_what_did_not_change
 
 
 @EVERY_VERSION
-def test_records_come_within_the_session_and_only_what_moved_is_named(version: int) -> None:
+def test_client_session_returns_records_and_its_fetches_name_only_changed_partitions(version: int) -> None:
     play = Play(client_sessions=1, upstream_max_wait_s=10)
     session_id = session(play, version)
 
@@ -67,7 +67,7 @@ def test_records_come_within_the_session_and_only_what_moved_is_named(version: i
     assert shown(play.wait(0.5), version) == (0, session_id, {})
 
 
-def test_a_session_outlives_its_connection_and_nothing_is_told_twice() -> None:
+def test_client_session_survives_a_reconnect_and_omits_unchanged_partitions() -> None:
     play = Play(client_sessions=1)
     session_id = session(play)
     play.reconnect()
@@ -81,7 +81,7 @@ def test_a_session_outlives_its_connection_and_nothing_is_told_twice() -> None:
     assert shown(commands) == (0, session_id, {1: (0, 101)})
 
 
-def test_who_comes_with_the_next_fetch_elsewhere_leaves_71_for_the_one_that_waits() -> None:
+def test_next_fetch_on_another_connection_ends_the_waiting_one_with_error_71() -> None:
     play = Play(client_sessions=1)
     session_id = session(play)
     fetch(play, session_id, 1)
@@ -110,7 +110,7 @@ def test_a_fetch_in_no_session_or_out_of_step_is_refused_at_once(session_id: int
 
 
 @EVERY_VERSION
-def test_an_error_is_told_until_it_is_over_and_then_its_end(version: int) -> None:
+def test_end_of_a_partition_error_is_reported_within_a_client_session(version: int) -> None:
     play = Play(client_sessions=1)
     session_id = session(play, version)
 
@@ -133,7 +133,7 @@ def test_a_throttled_client_keeps_its_session() -> None:
     assert shown(play.answer(BOTH, session_id=0) + play.wait(0.5)) == (0, session_id, {})
 
 
-def test_a_fetch_that_closes_its_session_is_answered_at_once_with_nothing() -> None:
+def test_fetch_that_closes_its_session_gets_an_empty_response_at_once() -> None:
     play = Play(client_sessions=1)
     session_id = session(play)
 
@@ -144,7 +144,7 @@ def test_a_fetch_that_closes_its_session_is_answered_at_once_with_nothing() -> N
     assert len(play.sessions) == 0
 
 
-def test_what_is_verified_is_asked_for_with_the_sessions_offsets() -> None:
+def test_delivered_notice_contains_all_partitions_of_the_client_session() -> None:
     play = Play(client_sessions=1)
     session_id = session(play)
     fetch(play, session_id, 1)
@@ -164,7 +164,7 @@ BYPASSES = pytest.mark.parametrize("bypass", ["all", "client:the-client", "topic
 
 @BYPASSES
 @EVERY_VERSION
-def test_who_is_to_be_bypassed_is_told_that_its_session_is_gone_and_then_passes(bypass: str, version: int) -> None:
+def test_new_bypass_ends_the_session_with_error_70_and_forwards_the_next_fetch(bypass: str, version: int) -> None:
     play = Play(client_sessions=1)
     session_id = session(play, version)
     play.open(PASS)
@@ -189,7 +189,7 @@ def test_a_full_fetch_that_passes_closes_the_session_with_sidefetch(bypass: str)
     assert (len(play.passed), len(play.sessions)) == (1, 0)
 
 
-def test_a_session_of_other_topics_goes_on_whatever_is_bypassed() -> None:
+def test_client_session_continues_if_other_topics_and_clients_are_bypassed() -> None:
     play = Play(client_sessions=1)
     session_id = session(play)
     play.bypass = FetchRules.parse("topic:u,client:other")
@@ -200,7 +200,7 @@ def test_a_session_of_other_topics_goes_on_whatever_is_bypassed() -> None:
     assert play.passed == []
 
 
-def test_who_is_bypassed_no_longer_leaves_the_brokers_session_for_one_here() -> None:
+def test_end_of_a_bypass_closes_the_broker_session_and_allows_a_client_session() -> None:
     play = Play(client_sessions=1)
     play.broker_fetch = 11
     play.open(PASS)
@@ -216,7 +216,7 @@ def test_who_is_bypassed_no_longer_leaves_the_brokers_session_for_one_here() -> 
     assert session(play) == 100
 
 
-def test_a_topic_that_comes_into_the_session_can_be_what_is_bypassed() -> None:
+def test_client_session_ends_with_error_70_if_a_bypassed_topic_is_added() -> None:
     play = Play(client_sessions=1)
     session_id = session(play)
     play.open(PASS)

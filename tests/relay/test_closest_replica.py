@@ -55,7 +55,7 @@ def records_in(commands: list[Command], *, version: int = 11) -> dict[int, bytes
     return {part.partition_index: part.records for topic in answer.responses for part in topic.partitions}
 
 
-def test_the_leader_is_told_our_rack() -> None:
+def test_rack_is_sent_to_the_leader() -> None:
     play = in_rack_b()
     play.fetch({0: 0})
     play.open(LONG_POLL)
@@ -91,7 +91,7 @@ def test_of_a_client_with_a_rack_of_its_own_the_redirect_is_passed_on() -> None:
     assert [part.preferred_read_replica for topic in answer.responses for part in topic.partitions] == [3]
 
 
-def test_with_leaders_selected_no_rack_is_told() -> None:
+def test_leader_selector_sends_no_rack() -> None:
     play = Play(selector=Selector.LEADER)
     play.fetch({0: 0})
     play.open(LONG_POLL)
@@ -99,7 +99,7 @@ def test_with_leaders_selected_no_rack_is_told() -> None:
     assert [each.rack for each in play.asked] == [""]
 
 
-def test_what_a_follower_is_read_for_carries_the_leader_epoch() -> None:
+def test_request_to_a_follower_contains_the_leader_epoch() -> None:
     play = following(0)
 
     assert play.asked[-1].link == FOLLOWER
@@ -122,7 +122,7 @@ def test_what_a_follower_is_read_for_carries_the_leader_epoch() -> None:
         ErrorCode.topic_authorization_failed,
     ],
 )
-def test_a_followers_error_is_not_told_but_the_leader_asked_without_a_rack(error: ErrorCode) -> None:
+def test_follower_error_is_hidden_and_the_fetch_goes_to_the_leader_without_a_rack(error: ErrorCode) -> None:
     play = following(0)
 
     commands = play.answer({0: Part(error=error, high_watermark=-1)}, link=FOLLOWER)
@@ -133,7 +133,7 @@ def test_a_followers_error_is_not_told_but_the_leader_asked_without_a_rack(error
     assert records_in(play.answer({0: Part(records=RECORDS)}, link=RACKLESS)) == {0: RECORDS}
 
 
-def test_out_of_range_is_told_when_the_leader_says_so() -> None:
+def test_offset_out_of_range_from_the_leader_is_returned_to_the_client() -> None:
     play = following(0)
     play.answer({0: Part(error=ErrorCode.offset_out_of_range, high_watermark=-1)}, link=FOLLOWER)
     play.open(RACKLESS)
@@ -220,7 +220,7 @@ def test_a_replica_that_metadata_does_not_list_is_not_used_and_metadata_is_refre
     assert [each.link for each in of_type(OpenLink, commands)] == [RACKLESS]
 
 
-def test_the_leader_is_asked_again_after_the_metadatas_age() -> None:
+def test_preferred_read_replica_expires_after_the_metadata_max_age() -> None:
     play = following(0)
     play.wait(0.5)
     play.answer({0: Part(high_watermark=0)}, link=FOLLOWER)
@@ -324,7 +324,7 @@ def test_follower_response_from_before_an_election_changes_no_offset() -> None:
     assert parts_of(answer) == {0: (0, 50)}
 
 
-def test_a_leader_that_is_lost_is_told_as_error_6() -> None:
+def test_lost_leader_is_reported_as_not_leader_or_follower() -> None:
     play = in_rack_b()
     play.fetch({0: 0, 1: 0})
     commands = play.lose(LONG_POLL) + play.wait(1)
@@ -333,7 +333,7 @@ def test_a_leader_that_is_lost_is_told_as_error_6() -> None:
     assert {error for error, _ in parts_of(answer).values()} == {ErrorCode.not_leader_or_follower}
 
 
-def test_a_new_leader_that_a_follower_has_told_us_of_is_told_as_error_6() -> None:
+def test_new_leader_after_a_follower_error_is_reported_as_not_leader_or_follower() -> None:
     play = following(0)
     commands = play.answer({0: Part(error=ErrorCode.fenced_leader_epoch, high_watermark=-1)}, link=FOLLOWER)
     assert learnt(commands) == [frozenset({"t"})]
@@ -376,9 +376,7 @@ def test_evicted_session_after_metadata_refreshes_is_no_error_for_the_client() -
 
 
 @pytest.mark.parametrize("is_known_before", [True, False])
-def test_leader_is_asked_again_if_it_refuses_a_leader_epoch_that_the_client_did_not_send(
-    *, is_known_before: bool
-) -> None:
+def test_fetch_is_retried_if_the_leader_rejects_an_epoch_the_client_did_not_send(*, is_known_before: bool) -> None:
     play = Play()
     play.fetch({0: 0})
     play.open(LONG_POLL)
@@ -414,7 +412,7 @@ def test_error_of_the_leader_does_not_wait_for_offsets_of_a_follower() -> None:
     assert [error for error, _ in parts_of(answer).values()] == [ErrorCode.offset_out_of_range, ErrorCode.none]
 
 
-def test_leader_is_asked_first_about_a_topic_that_was_created_again() -> None:
+def test_topic_created_again_is_read_from_the_leader_first() -> None:
     play = following(0, broker_fetch=12)
     play.answer({0: Part(records=RECORDS)}, link=FOLLOWER)
     play.known = topology(topic_id=uuid.UUID(int=9))
@@ -445,7 +443,7 @@ def test_high_watermark_does_not_fall_when_responses_of_a_leader_overtake_each_o
 # --------------------------------------------------------------------------------------- our own selector
 
 
-def test_rack_aware_a_replica_in_our_rack_is_read_without_asking_the_leader() -> None:
+def test_rack_aware_selector_reads_a_replica_in_our_rack_without_the_leader() -> None:
     play = in_rack_b(selector=Selector.RACK_AWARE)
     play.fetch({0: 0})
     play.open(LONG_POLL)
@@ -515,7 +513,7 @@ def test_min_bytes_hold_over_all_brokers_together() -> None:
     assert records_in(play.answer({1: Part(records=RECORDS)})) == {0: RECORDS, 1: RECORDS}
 
 
-def test_idle_follower_and_leader_are_asked_once_in_each_upstream_max_wait() -> None:
+def test_idle_follower_and_leader_get_one_request_per_upstream_max_wait() -> None:
     play = in_rack_b(upstream_max_wait_s=10)
     offsets = dict.fromkeys(range(3), 0)
     idle = dict.fromkeys(range(3), Part(high_watermark=0))
@@ -569,7 +567,7 @@ def read_to(play: Play, offset: int) -> None:
     play.answer({0: Part(high_watermark=offset, records=batch(0, *[b"x"] * offset))})
 
 
-def test_an_old_client_is_told_that_what_it_has_read_is_gone() -> None:
+def test_truncation_is_reported_to_an_old_client_as_offset_out_of_range() -> None:
     play = Play()
     read_to(play, 100)
     play.tell(topology(epoch=7))
@@ -584,7 +582,7 @@ def test_an_old_client_is_told_that_what_it_has_read_is_gone() -> None:
     assert notes == [TruncationRecord(1, "t", 0, 100, 5, 5, 90)]
 
 
-def test_once_told_an_old_client_starts_from_wherever_it_wants() -> None:
+def test_old_client_fetch_after_a_reported_truncation_has_no_last_fetched_epoch() -> None:
     play = Play()
     read_to(play, 100)
     play.tell(topology(epoch=7))
@@ -619,7 +617,7 @@ def test_an_epoch_without_records_of_its_own_is_no_truncation() -> None:
     assert (dict(play.asked[-1].offsets), dict(play.asked[-1].looks_back)) == ({0: 100}, {})
 
 
-def test_a_broker_that_knows_no_epochs_so_old_is_asked_without() -> None:
+def test_out_of_range_with_a_last_fetched_epoch_is_retried_without_it() -> None:
     play = Play()
     read_to(play, 100)
     play.tell(topology(epoch=7))
@@ -632,7 +630,7 @@ def test_a_broker_that_knows_no_epochs_so_old_is_asked_without() -> None:
     assert parts_of(answer)[0][0] == ErrorCode.offset_out_of_range
 
 
-def test_a_client_that_knows_epochs_looks_back_by_itself() -> None:
+def test_last_fetched_epoch_is_sent_for_an_old_client_after_a_leader_change() -> None:
     play = Play()
     play.fetch({0: 0}, version=4)
     play.open(LONG_POLL)
@@ -643,7 +641,7 @@ def test_a_client_that_knows_epochs_looks_back_by_itself() -> None:
     assert dict(play.asked[-1].looks_back) == {0: 5}
 
 
-def test_only_the_leader_is_asked_what_is_truncated() -> None:
+def test_last_fetched_epoch_is_sent_to_the_leader_without_a_rack() -> None:
     play = Play(rack="b")
     read_to(play, 100)
     play.tell(topology(epoch=7))

@@ -30,7 +30,7 @@ def waited(record: ExchangeRecord) -> Mapping[Cause, int]:
     return reported
 
 
-def test_shape_bytes_and_source_of_an_answer_with_records() -> None:
+def test_record_contains_shape_bytes_and_source_of_a_response() -> None:
     play = Play()
     play.fetch({0: 0, 1: 0, 2: 0})
     play.open(LONG_POLL)
@@ -54,7 +54,7 @@ def test_the_bytes_of_a_request_are_those_of_its_frame() -> None:
     assert more.request_bytes - few.request_bytes == 2 * ENTRY_BYTES
 
 
-def test_waiting_for_a_connection_is_the_brokers_and_waiting_for_news_is_polling() -> None:
+def test_connection_wait_counts_as_broker_time_and_long_poll_as_poll_time() -> None:
     play = Play()
     play.fetch({0: 0}, max_wait_ms=500)
     play.wait(0.1)
@@ -79,7 +79,7 @@ def test_a_client_that_is_throttled_without_knowing_it_waits_for_that() -> None:
     assert reported == {"throttle": 2_000_000}
 
 
-def test_what_a_follower_brought_is_told_as_its() -> None:
+def test_records_from_a_follower_are_attributed_to_it() -> None:
     play = Play(rack="b")
     play.fetch({0: 0, 1: 0})
     play.open(LONG_POLL)
@@ -107,7 +107,7 @@ def test_records_cached_before_the_client_fetch_are_recorded_as_held() -> None:
     assert (record.source_bytes, record.held_bytes) == (BYTES, BYTES)
 
 
-def test_within_a_session_of_the_clients_only_what_is_named_and_answered_counts() -> None:
+def test_named_and_answered_counts_exclude_unchanged_partitions_of_a_session() -> None:
     play = Play(client_sessions=1)
     play.fetch({0: 0, 1: 0, 2: 0}, session_epoch=0)
     play.open(LONG_POLL)
@@ -135,7 +135,7 @@ def test_errors_are_counted_those_of_partitions_and_of_the_whole() -> None:
     assert (record.wanted, record.answered) == (0, 0)
 
 
-def test_nothing_is_told_where_nobody_wants_to_know() -> None:
+def test_reply_has_no_record_if_recording_is_disabled() -> None:
     play = Play(records_exchanges=False)
     play.fetch({0: 0})
     play.open(LONG_POLL)

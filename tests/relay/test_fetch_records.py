@@ -22,7 +22,7 @@ def parked() -> Play:
     return play
 
 
-def test_records_of_a_log_that_nobody_reads_any_more_are_recorded_as_dropped() -> None:
+def test_records_of_a_log_without_readers_are_recorded_as_dropped() -> None:
     play = parked()
     play.wait(0.5)
     play.fetch({0: 0, 1: 50}, max_wait_ms=2000)
@@ -36,7 +36,7 @@ def test_records_of_a_log_that_nobody_reads_any_more_are_recorded_as_dropped() -
     assert (record.record_bytes, record.dropped_bytes) == (len(wanted) + len(unwanted), len(unwanted))
 
 
-def test_a_fetch_whose_connection_ends_before_its_answer_is_told_without_one() -> None:
+def test_fetch_of_a_lost_connection_is_recorded_without_a_response() -> None:
     play = parked()
     sent = play.asked[-1]
     play.now_s += 3
@@ -49,7 +49,7 @@ def test_a_fetch_whose_connection_ends_before_its_answer_is_told_without_one() -
     assert record.answered_s - record.sent_s == 3
 
 
-def test_what_is_under_way_when_the_client_goes_is_told_and_so_is_what_closes_its_session() -> None:
+def test_in_flight_fetch_and_session_close_are_recorded_when_the_client_disconnects() -> None:
     play = parked()
 
     notes, (farewell,) = play.relay.leave(play.now_s)

@@ -79,7 +79,7 @@ def test_a_token_is_repeated_and_its_holder_is_whoever_has_it() -> None:
         ("OAUTHBEARER", BEARER, b'{"status":"invalid_token"}', ErrorCode.none),
     ],
 )
-def test_what_the_broker_refuses_is_not_repeated(
+def test_login_that_the_broker_rejects_is_not_reused(
     mechanism: str, message: bytes, answer: bytes, error: ErrorCode
 ) -> None:
     play, _ = logging_in(mechanism)
@@ -98,7 +98,7 @@ def test_a_raw_token_is_repeated_too() -> None:
     ]
 
 
-def test_a_login_that_is_renewed_is_told_under_the_first_name() -> None:
+def test_renewed_login_keeps_the_first_principal() -> None:
     play, _ = logging_in("OAUTHBEARER")
     (first,) = of_type(PrincipalChanged, said(play, BEARER))
     from_client(play, HANDSHAKE, 1, {"mechanism": "OAUTHBEARER"})
@@ -110,7 +110,7 @@ def test_a_login_that_is_renewed_is_told_under_the_first_name() -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "NEW"])
-def test_what_cannot_be_repeated_keeps_the_client_to_its_connection(mechanism: str) -> None:
+def test_client_with_a_login_that_cannot_be_reused_stays_on_its_connection(mechanism: str) -> None:
     play, reported = logging_in(mechanism)
 
     assert of_type(PrincipalChanged, reported) == [PrincipalChanged("", mechanism, None)]
@@ -139,13 +139,13 @@ def test_a_client_of_0_9_that_begins_with_its_token_is_such_a_client() -> None:
     ]
 
 
-def test_a_mechanism_that_the_broker_does_not_have_makes_nobody() -> None:
+def test_unsupported_sasl_mechanism_sets_no_principal() -> None:
     _, reported = logging_in("SCRAM-SHA-256", ErrorCode.unsupported_sasl_mechanism)
 
     assert of_type(PrincipalChanged, reported) == []
 
 
-def test_what_was_read_for_nobody_is_not_gone_on_with_as_somebody() -> None:
+def test_login_after_fetch_without_login_is_protocol_error() -> None:
     play = Play()
     play.fetch({0: 5})
     from_client(play, HANDSHAKE, 1, {"mechanism": "PLAIN"})
@@ -162,7 +162,7 @@ def playing(kind: Sasl) -> Play:
     return play
 
 
-def test_where_logins_are_the_brokers_business_nobody_fetches_without() -> None:
+def test_fetch_without_required_login_is_protocol_error() -> None:
     with pytest.raises(ClientProtocolError, match="without having logged in"):
         playing(Sasl.REQUIRED).fetch({0: 5})
 

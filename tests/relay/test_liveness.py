@@ -101,7 +101,7 @@ def test_records_that_were_cached_for_more_than_a_second_are_fetched_again() -> 
     assert given(play.answer({0: part(0, 1)})) == {0: (0, 1)}
 
 
-def test_cached_records_are_dropped_when_the_client_asks_for_metadata() -> None:
+def test_cached_records_are_dropped_when_the_client_requests_metadata() -> None:
     play = parked()
     play.answer({0: part(0, 2)})
 
@@ -180,7 +180,7 @@ def test_stalled_fetch_gets_a_retriable_error_once_it_outlived_its_wait() -> Non
 
 
 @pytest.mark.parametrize("max_wait_ms", [0, 500])
-def test_leader_is_asked_when_the_connection_to_a_follower_does_not_open(max_wait_ms: int) -> None:
+def test_fetch_goes_to_the_leader_if_the_connection_to_a_follower_does_not_open(max_wait_ms: int) -> None:
     play = redirected(max_wait_ms, upstream_max_wait_s=5)
 
     assert client_responses(play.wait(4.9)) == []
@@ -195,7 +195,7 @@ def test_leader_is_asked_when_the_connection_to_a_follower_does_not_open(max_wai
 
 
 @pytest.mark.parametrize("max_wait_ms", [0, 500])
-def test_leader_is_asked_when_a_follower_does_not_answer(max_wait_ms: int) -> None:
+def test_fetch_goes_to_the_leader_if_a_follower_does_not_respond(max_wait_ms: int) -> None:
     play = redirected(max_wait_ms, upstream_max_wait_s=0)
     play.wait(0.1)
     play.open(fetcher_id(2))

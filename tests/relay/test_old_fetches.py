@@ -62,7 +62,7 @@ def test_records_come_as_messages_of_the_format_that_the_version_reads(version: 
 
 
 @pytest.mark.parametrize("version", OLD)
-def test_what_the_client_never_sees_is_passed_by_for_it_within_its_wait(version: int) -> None:
+def test_records_invisible_to_client_are_skipped_within_its_max_wait(version: int) -> None:
     play = Play()
     asking(play, version, 10)
 
@@ -73,7 +73,7 @@ def test_what_the_client_never_sees_is_passed_by_for_it_within_its_wait(version:
     assert [record.offset for record in answer[0].records] == [11]
 
 
-def test_how_far_was_passed_by_is_kept_until_the_client_asks_for_something_else() -> None:
+def test_skipped_offset_is_kept_until_client_fetches_another_offset() -> None:
     play = Play()
     asking(play, 2, 10, max_wait_ms=0)
     (nothing,) = heard(play.answer({0: Part(records=batch(10, b"marker", is_control=True))}), 2)
@@ -125,7 +125,7 @@ def test_a_topic_made_again_is_read_from_where_the_client_is() -> None:
     assert [dict(asked.offsets)[0] for asked in play.asked] == [10, 10]
 
 
-def test_out_of_range_is_told_only_of_the_offset_that_the_client_asked_for() -> None:
+def test_out_of_range_is_returned_only_for_offset_that_client_requested() -> None:
     play = Play()
     asking(play, 2, 10)
     play.answer({0: Part(records=batch(10, b"marker", is_control=True))})
@@ -137,7 +137,7 @@ def test_out_of_range_is_told_only_of_the_offset_that_the_client_asked_for() -> 
     assert answer[0].error == ErrorCode.offset_out_of_range
 
 
-def test_out_of_range_after_a_seek_is_told_at_once() -> None:
+def test_out_of_range_after_seek_is_returned_at_once() -> None:
     play = Play()
     asking(play, 2, 10, max_wait_ms=0)
     play.answer({0: Part(records=batch(10, b"marker", is_control=True))})
@@ -194,7 +194,7 @@ def test_clients_that_cannot_choose_read_as_they_are_set_to(version: int, commit
     assert [asked.isolation for asked in play.asked] == [isolation]
 
 
-def test_records_of_aborted_transactions_are_left_out_for_those_who_read_committed_ones() -> None:
+def test_aborted_records_are_filtered_for_read_committed_clients() -> None:
     play = Play(policy=Policy(committed=True))
     asking(play, 2, 10)
     records = (
@@ -240,7 +240,7 @@ def test_partition_without_room_for_converted_records_comes_first_in_the_next_re
 
 
 @pytest.mark.parametrize("version", range(4, 19))
-def test_zstd_is_written_anew_for_those_who_cannot_read_it_and_for_nobody_else(version: int) -> None:
+def test_zstd_is_recompressed_only_for_versions_that_cannot_read_it(version: int) -> None:
     play = Play()
     records = batch(10, *[b"v" * 100] * 3, codec=Codec.ZSTD)
 

@@ -7,7 +7,7 @@ from proxy.relay.pipeline import Pipeline
 from tests.pieces import joined
 
 
-def test_an_answer_waits_for_those_before_it() -> None:
+def test_response_waits_for_earlier_responses() -> None:
     pipeline = Pipeline()
     first, second, third = (pipeline.add_slot() for _ in range(3))
 
@@ -21,7 +21,7 @@ def test_an_answer_waits_for_those_before_it() -> None:
 
 
 @given(st.permutations(range(8)))
-def test_whoever_is_ready_first_the_order_is_that_of_the_requests(order: list[int]) -> None:
+def test_responses_keep_the_request_order_in_any_order_of_completion(order: list[int]) -> None:
     pipeline = Pipeline()
     slots = [pipeline.add_slot() for _ in order]
     left: list[bytes] = []

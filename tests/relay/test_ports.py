@@ -46,7 +46,7 @@ def test_no_two_brokers_share_a_port() -> None:
     assert len(set(assigned(ports, *nodes))) == len(nodes)
 
 
-def test_a_range_that_is_used_up_is_told_with_the_broker() -> None:
+def test_error_of_an_exhausted_port_range_names_the_broker() -> None:
     ports = book(9093, 9094)
     assigned(ports, 0, 1)
 

@@ -21,7 +21,7 @@ def offsets(partitions: int, first: int) -> dict[int, int]:
     return {p: 0 if p else first for p in range(partitions)}
 
 
-def test_the_next_records_are_requested_before_the_client_asks_for_them() -> None:
+def test_next_records_are_requested_before_the_client_requests_them() -> None:
     play = reading()
 
     assert dict(play.asked[-1].offsets) == {0: 40}
@@ -38,7 +38,7 @@ def test_client_that_reads_on_gets_several_responses_from_one_fetch() -> None:
     assert [dict(play.asked[n].part_bytes) for n in (0, -1)] == [{0: SMALL}, {0: 64 * 1024}]
 
 
-def test_client_that_seeks_gets_no_more_than_it_asks_for() -> None:
+def test_request_after_a_seek_has_the_partition_max_bytes_of_the_client() -> None:
     play = reading()
     play.answer({0: part(40, 2)})
 
@@ -104,7 +104,7 @@ def test_client_that_seeks_gets_the_records_at_its_new_offset() -> None:
     assert given(play.answer({0: part(500, 2)})) == {0: (500, 2)}
 
 
-def test_client_that_asks_for_the_same_again_gets_the_same() -> None:
+def test_repeated_fetch_of_an_offset_returns_the_same_records() -> None:
     play = reading()
     play.answer({0: part(40, 2)})
 

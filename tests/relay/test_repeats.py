@@ -106,7 +106,7 @@ _VERSIONS = st.sampled_from([3, 4, 6, 11])
 
 @examples(60)
 @given(data=st.data())
-def test_what_a_client_is_told_does_not_depend_on_what_is_remembered(data: st.DataObject) -> None:
+def test_remembered_last_fetch_changes_no_response(data: st.DataObject) -> None:
     conversations: Sequence[Conversation] = [Conversation(forgets=False), Conversation(forgets=True)]
     known, asked, version = topology({}), data.draw(_ASKED), data.draw(_VERSIONS)
     for number in range(data.draw(st.integers(2, 8))):

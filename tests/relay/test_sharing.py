@@ -131,7 +131,7 @@ def test_out_of_range_of_one_client_does_not_drop_cached_records() -> None:
 
 
 @pytest.mark.parametrize("error", [ErrorCode.fenced_leader_epoch, ErrorCode.unknown_leader_epoch])
-def test_wrong_leader_epoch_of_one_client_is_answered_to_it_alone(error: ErrorCode) -> None:
+def test_leader_epoch_error_of_one_client_is_returned_to_that_client_only(error: ErrorCode) -> None:
     play = waiting()
     play.wait(0.5)
     play.answers("a"), play.answers("b")

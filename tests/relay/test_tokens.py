@@ -59,7 +59,7 @@ def test_a_token_that_looks_like_a_request_is_a_token(user: str) -> None:
     is_served(play)
 
 
-def test_a_request_that_is_sent_behind_a_token_without_waiting_gets_its_own_answer() -> None:
+def test_request_pipelined_after_a_token_gets_its_own_response() -> None:
     play = begun("PLAIN")
     play.request(with_size(b"\0user\0secret"))
     play.request(metadata(7))
@@ -69,7 +69,7 @@ def test_a_request_that_is_sent_behind_a_token_without_waiting_gets_its_own_answ
     assert from_broker(play, answer[4:]) == [answer]
 
 
-def test_the_word_after_an_error_passes_too() -> None:
+def test_client_token_after_an_error_response_is_forwarded() -> None:
     play = begun("OAUTHBEARER")
     play.request(with_size(b"n,,\1auth=Bearer x\1\1"))
     from_broker(play, b'{"status":"invalid_token"}')
@@ -128,7 +128,7 @@ def test_other_rubbish_at_the_beginning_is_none() -> None:
 
 
 @pytest.mark.parametrize("size", [4, 5])
-def test_an_answer_to_a_handshake_that_is_cut_off_is_the_brokers_fault(size: int) -> None:
+def test_truncated_handshake_response_is_a_broker_protocol_error(size: int) -> None:
     play = Play()
     play.request(handshake("PLAIN"))
     play.open(PASS)

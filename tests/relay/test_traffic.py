@@ -35,7 +35,7 @@ def test_bytes_are_counted_by_topic_rack_and_whether_they_crossed() -> None:
     }
 
 
-def test_the_topics_that_cost_most_are_told_and_five_of_them() -> None:
+def test_log_fields_list_the_five_topics_with_the_most_cross_rack_bytes() -> None:
     traffic = Traffic()
     for number in range(8):
         traffic.add_records(f"t{number}", "a", True, 10 + number)

@@ -112,7 +112,7 @@ def started(ranges: Mapping[int, tuple[int, int]] | None = KAFKA_4) -> Play:
 # ------------------------------------------------------------------------- what the broker serves is learnt
 
 
-def test_a_client_that_never_asks_has_it_asked_for_it() -> None:
+def test_api_versions_is_requested_for_a_client_that_does_not_request_it() -> None:
     play = Play()
 
     assert of_type(OpenLink, play.request(list_offsets(1))) == [OpenLink(PASS, None)]
@@ -126,7 +126,7 @@ def test_a_client_that_never_asks_has_it_asked_for_it() -> None:
     assert offset.OffsetResponse_v0.decode(answer[4:]).topics == [("t", [(0, 0, [100])])]
 
 
-def test_it_is_asked_once() -> None:
+def test_api_versions_is_requested_once_per_connection() -> None:
     play = started(None)
     play.request(list_offsets(1))
     play.request(list_offsets(2))
@@ -145,7 +145,7 @@ def test_a_client_that_waits_for_it_is_not_read() -> None:
     assert play.relay.takes_requests
 
 
-def test_what_the_client_was_told_itself_is_not_asked_again() -> None:
+def test_api_versions_is_not_requested_again_after_the_client_request() -> None:
     play = started(KAFKA_4)
 
     play.request(list_offsets(1))
@@ -153,7 +153,7 @@ def test_what_the_client_was_told_itself_is_not_asked_again() -> None:
     assert sent(play) == [(LIST_OFFSETS, 1, 1)]
 
 
-def test_the_client_is_told_of_what_is_lifted() -> None:
+def test_api_versions_response_offers_upgraded_versions() -> None:
     play = started(None)
     play.request(encode_request(API_VERSIONS, 3, 1, "the-client", {"client_software_name": "x"}))
 
@@ -165,7 +165,7 @@ def test_the_client_is_told_of_what_is_lifted() -> None:
     assert sent(play)[1:] == [(LIST_OFFSETS, 1, 2)]
 
 
-def test_a_refusal_to_tell_teaches_nothing() -> None:
+def test_api_versions_is_requested_after_an_error_response_to_the_client_request() -> None:
     play = started(None)
     play.request(encode_request(API_VERSIONS, 3, 1, "the-client", {"client_software_name": "x"}))
     play.handle(answered(API_VERSIONS, 0, 1, {"error_code": 35, "api_keys": []}))
@@ -175,7 +175,7 @@ def test_a_refusal_to_tell_teaches_nothing() -> None:
     assert sent(play)[1:] == [(API_VERSIONS, 0, 0)]
 
 
-def test_what_the_broker_serves_passes_as_the_bytes_it_came_in() -> None:
+def test_requests_in_versions_that_the_broker_serves_are_forwarded_unchanged() -> None:
     play = started(KAFKA_39)
     requests = [list_offsets(1), committing(2), producing(3, b"set")]
 
@@ -205,7 +205,7 @@ def test_a_version_that_the_broker_serves_neither_way_is_refused() -> None:
         play.request(list_offsets(1))
 
 
-def test_a_broker_that_does_not_say_what_it_serves_is_at_fault() -> None:
+def test_api_versions_error_response_is_a_broker_protocol_error() -> None:
     play = started(None)
     play.request(list_offsets(1))
 
@@ -213,7 +213,7 @@ def test_a_broker_that_does_not_say_what_it_serves_is_at_fault() -> None:
         play.handle(answered(API_VERSIONS, 0, 0, {"error_code": 35, "api_keys": []}))
 
 
-def test_a_broker_that_goes_while_it_is_asked_ends_the_connection() -> None:
+def test_broker_lost_during_api_versions_ends_the_client_connection() -> None:
     play = started(None)
     play.request(list_offsets(1))
 
@@ -224,7 +224,7 @@ def test_a_broker_that_goes_while_it_is_asked_ends_the_connection() -> None:
 # ------------------------------------------------------------------------------------------------- lifting
 
 
-def test_answers_keep_the_order_of_requests() -> None:
+def test_responses_keep_the_request_order_if_an_upgrade_needs_two_requests() -> None:
     play = started()
     play.request(list_offsets(1, timestamp=5))
     play.request(heartbeat(2))
@@ -253,7 +253,7 @@ def test_produce_of_several_requests_is_not_overtaken_behind_a_list_offsets_of_t
 
 
 @pytest.mark.usefixtures("sets")
-def test_conversion_keeps_its_block_while_a_list_offsets_of_two_requests_goes_on() -> None:
+def test_conversion_blocks_later_requests_while_list_offsets_sends_a_second_request() -> None:
     play = started()
     play.request(list_offsets(1, offsets=2))
     begun = of_type(RunInThread, play.request(producing(2, b"a" * LARGE)))
@@ -291,7 +291,7 @@ def test_list_offsets_that_may_need_another_request_keeps_later_requests_back() 
     assert sent(play) == [(LIST_OFFSETS, 1, 1), (HEARTBEAT, 3, 2)]
 
 
-def test_what_needs_no_broker_is_answered_at_once() -> None:
+def test_request_that_needs_no_broker_is_answered_at_once() -> None:
     play = started()
 
     (answer,) = replies(play.request(list_offsets(1, timestamp=-3)))
@@ -306,7 +306,7 @@ def test_the_client_keeps_its_name() -> None:
     assert read_request(_frames(play)[0][4:]).client_id == "the-client"
 
 
-def test_a_request_that_cannot_be_lifted_is_the_clients_fault_and_such_an_answer_the_brokers() -> None:
+def test_malformed_request_is_a_client_error_and_malformed_response_a_broker_error() -> None:
     play = started()
     with pytest.raises(ClientProtocolError, match="malformed request"):
         play.request(old(LIST_OFFSETS, 0, 1, b"\0"))
@@ -329,7 +329,7 @@ def create_acls(correlation_id: int) -> bytes:
     return old(CREATE_ACLS, 0, correlation_id, struct.pack(">i", 0))
 
 
-def test_who_does_not_throttle_itself_gets_its_answer_late() -> None:
+def test_response_is_delayed_for_a_client_that_does_not_throttle_itself() -> None:
     play = started({**KAFKA_4, CREATE_ACLS: (1, 3)})
     play.request(create_acls(1))
     play.request(heartbeat(2))
@@ -342,7 +342,7 @@ def test_who_does_not_throttle_itself_gets_its_answer_late() -> None:
     assert play.relay.deadline_s is None
 
 
-def test_who_is_not_throttled_gets_its_answer_at_once() -> None:
+def test_response_without_throttle_time_is_sent_at_once() -> None:
     play = started({**KAFKA_4, CREATE_ACLS: (1, 3)})
     play.request(create_acls(1))
 
@@ -358,7 +358,7 @@ def errand_done(frame: LinkFrame | None) -> GroupCoordinatorResult:
     return GroupCoordinatorResult(None if frame is None else frame.frame)
 
 
-def test_what_only_the_coordinator_answers_is_taken_there() -> None:
+def test_not_coordinator_error_redirects_a_commit_to_the_coordinator() -> None:
     play = started()
     play.request(committing(1))
 
@@ -479,7 +479,7 @@ def test_an_errand_outlives_an_idle_connection() -> None:
     assert ids(play.handle(errand_done(code(1, 0)))) == [1]
 
 
-def test_an_answer_of_the_coordinators_to_something_else_is_its_fault() -> None:
+def test_coordinator_response_out_of_order_is_a_broker_protocol_error() -> None:
     play = started()
     play.request(committing(1))
     play.handle(code(1, NOT_COORDINATOR))
@@ -518,7 +518,7 @@ def test_a_small_set_is_converted_on_its_way() -> None:
 
 
 @pytest.mark.usefixtures("sets")
-def test_a_large_set_is_converted_elsewhere_and_what_comes_later_waits() -> None:
+def test_large_message_set_is_converted_in_a_thread_and_later_requests_wait() -> None:
     play = started()
 
     (work,) = of_type(RunInThread, play.request(producing(1, b"a" * LARGE)))
@@ -532,7 +532,7 @@ def test_a_large_set_is_converted_elsewhere_and_what_comes_later_waits() -> None
 
 
 @pytest.mark.usefixtures("sets")
-def test_what_comes_after_a_set_of_several_requests_waits_until_the_last_is_sent() -> None:
+def test_request_after_a_produce_of_several_requests_waits_until_the_last_is_sent() -> None:
     play = started()
     play.request(producing(1, b"a|b|c"))
     play.request(producing(2, b"d"))
@@ -547,7 +547,7 @@ def test_what_comes_after_a_set_of_several_requests_waits_until_the_last_is_sent
 
 
 @pytest.mark.usefixtures("sets")
-def test_an_error_in_the_midst_lets_what_waits_go_on() -> None:
+def test_error_in_a_produce_of_several_requests_releases_waiting_requests() -> None:
     play = started()
     play.request(producing(1, b"a|b|c"))
     play.request(producing(2, b"d"))
@@ -559,7 +559,7 @@ def test_an_error_in_the_midst_lets_what_waits_go_on() -> None:
 
 
 @pytest.mark.usefixtures("sets")
-def test_without_acknowledgement_no_answer_is_expected_and_a_lost_connection_is_told() -> None:
+def test_produce_with_acks_0_expects_no_response_and_reports_a_lost_connection() -> None:
     play = started()
     play.request(producing(1, b"a|b", acks=0))
     play.request(heartbeat(2))
@@ -572,7 +572,7 @@ def test_without_acknowledgement_no_answer_is_expected_and_a_lost_connection_is_
 
 
 @pytest.mark.usefixtures("sets")
-def test_who_wants_no_acknowledgement_is_hung_up_on_for_what_cannot_be_converted() -> None:
+def test_unconvertible_produce_with_acks_0_is_a_client_protocol_error() -> None:
     with pytest.raises(ClientProtocolError):
         started().request(producing(1, b"!", acks=0))
 

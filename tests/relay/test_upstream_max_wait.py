@@ -64,7 +64,7 @@ def records_of(answer: object) -> dict[int, bytes]:
 # ----------------------------------------------------------------------------------------- one long poll
 
 
-def test_polls_are_answered_here_while_one_fetch_waits_at_the_broker() -> None:
+def test_idle_fetches_are_answered_while_one_long_poll_waits_at_the_broker() -> None:
     play = parked()
     asked = len(play.asked)
 
@@ -89,7 +89,7 @@ def test_cached_records_of_a_topic_are_dropped_when_it_is_created_again() -> Non
     assert records_of(answer) == {1: batch(0, b"of the new")}
 
 
-def test_what_began_to_come_before_the_client_asked_is_no_word_about_what_has_happened_since() -> None:
+def test_response_that_began_before_the_client_fetch_is_confirmed_by_another_request() -> None:
     play = parked()
     play.handle(LinkAnswering(LONG_POLL))
     play.fetch(offsets(3))
@@ -150,7 +150,7 @@ def test_request_waits_for_upstream_max_wait_with_min_bytes_1() -> None:
     assert (play.asked[-1].max_wait_ms, play.asked[-1].min_bytes) == (10_000, 1)
 
 
-def test_what_comes_ends_the_wait_at_once() -> None:
+def test_records_end_the_wait_of_a_client_fetch_at_once() -> None:
     play = parked()
 
     play.fetch(offsets(3))
@@ -161,7 +161,7 @@ def test_what_comes_ends_the_wait_at_once() -> None:
     assert parts_of(answer) == {0: (0, 100), 1: (0, 101), 2: (0, 100)}
 
 
-def test_what_trickled_goes_on_waiting_in_its_place() -> None:
+def test_partition_with_few_records_stays_on_the_long_poll_fetcher() -> None:
     play = parked()
     play.fetch(offsets(3))
     play.answer({1: Part(0, 101, batch(0, b"news"))})
@@ -184,7 +184,7 @@ def test_the_fetch_that_makes_a_session_does_not_wait_since_a_session_unknown_to
     assert [(asked.epoch, asked.max_wait_ms) for asked in play.asked] == [(-1, 500), (0, 0)]
 
 
-def test_the_first_answer_waits_no_longer_than_the_client_since_nothing_is_known_before() -> None:
+def test_first_upstream_fetch_waits_no_longer_than_the_client() -> None:
     play = Play(upstream_max_wait_s=10)
     play.fetch(offsets(1))
     play.open(LONG_POLL)
@@ -231,7 +231,7 @@ def test_response_to_an_earlier_long_poll_does_not_answer_a_fetch_that_does_not_
 
 
 @pytest.mark.parametrize("max_wait_ms", [0, 40])
-def test_silence_is_no_word_of_a_broker_that_was_told_not_to_wait(max_wait_ms: int) -> None:
+def test_silence_does_not_count_while_a_request_with_max_wait_0_is_in_flight(max_wait_ms: int) -> None:
     play = unparked()
     play.open_wanted(play.fetch(offsets(3), max_wait_ms=max_wait_ms))
     asked = play.asked[-1]
@@ -242,7 +242,7 @@ def test_silence_is_no_word_of_a_broker_that_was_told_not_to_wait(max_wait_ms: i
     assert len(client_responses(play.answer(idle, link=asked.link))) == 1
 
 
-def test_nothing_new_is_not_said_of_what_was_asked_for_only_just_now() -> None:
+def test_silence_counts_only_after_a_request_is_in_flight_for_50_ms() -> None:
     play = parked()
     play.fetch(offsets(3, p2=50))
     play.open(LIVE)
@@ -252,7 +252,7 @@ def test_nothing_new_is_not_said_of_what_was_asked_for_only_just_now() -> None:
     assert len(client_responses(play.wait(0.01))) == 1
 
 
-def test_the_silence_of_a_broker_that_holds_the_client_back_is_no_word_of_its() -> None:
+def test_silence_does_not_count_while_the_broker_throttles_the_client() -> None:
     play = unparked()
     play.fetch(offsets(3))
     (answer,) = client_responses(play.answer({}, throttle_ms=14_000))
@@ -265,7 +265,7 @@ def test_the_silence_of_a_broker_that_holds_the_client_back_is_no_word_of_its() 
     assert len(client_responses(play.wait(0.2))) == 1
 
 
-def test_a_broker_that_says_nothing_in_time_is_hung_up_on_and_asked_again() -> None:
+def test_connection_with_an_overdue_response_is_closed_and_opened_again() -> None:
     play = parked()
     for _ in range(22):
         play.fetch(offsets(3))
@@ -282,7 +282,7 @@ def test_a_broker_that_says_nothing_in_time_is_hung_up_on_and_asked_again() -> N
     assert play.asked[-1].epoch in (-1, 0)
 
 
-def test_a_client_that_wants_much_waits_at_the_broker_who_can_count() -> None:
+def test_fetch_with_large_min_bytes_waits_at_the_broker_for_the_missing_bytes() -> None:
     play = unparked()
     play.fetch(offsets(3), min_bytes=BATCH)
     few = batch(0, b"few")
@@ -296,7 +296,7 @@ def test_a_client_that_wants_much_waits_at_the_broker_who_can_count() -> None:
     assert (play.asked[-1].max_wait_ms, play.asked[-1].min_bytes) == (500, BATCH)
 
 
-def test_a_poll_while_draining_is_answered_soon_though_the_fetch_goes_on_waiting() -> None:
+def test_fetch_while_draining_is_answered_after_100_ms_beside_a_long_poll() -> None:
     play = parked()
     play.fetch(offsets(3))
 
@@ -306,7 +306,7 @@ def test_a_poll_while_draining_is_answered_soon_though_the_fetch_goes_on_waiting
     assert len(client_responses(play.wait(0.02))) == 1
 
 
-def test_an_answer_that_needs_no_waiting_is_waited_for_while_draining_too() -> None:
+def test_draining_does_not_end_a_fetch_with_max_wait_0_before_the_broker_response() -> None:
     play = unparked()
     play.open_wanted(play.fetch(offsets(3), max_wait_ms=0))
 
@@ -314,7 +314,7 @@ def test_an_answer_that_needs_no_waiting_is_waited_for_while_draining_too() -> N
     assert len(client_responses(play.answer(dict.fromkeys(range(3), IDLE), link=play.asked[-1].link))) == 1
 
 
-def test_while_draining_nobody_waits_for_a_fetch_that_waits_for_much() -> None:
+def test_fetch_while_draining_does_not_wait_for_a_request_with_large_min_bytes() -> None:
     play = unparked()
     play.fetch(offsets(3), min_bytes=1000, max_wait_ms=30_000)
     play.answer({1: Part(0, 101, batch(0, b"few"))})
@@ -370,7 +370,7 @@ def test_high_watermark_of_a_log_that_left_its_fetcher_is_learnt() -> None:
     assert parts_of(answer[0])[2] == (0, 105)
 
 
-def test_nothing_is_learnt_of_a_topic_that_was_made_anew_from_what_the_old_one_still_brings() -> None:
+def test_response_for_the_old_topic_id_changes_no_offset_of_a_topic_created_again() -> None:
     play = parked()
     again = uuid.UUID(int=8)
     play.known = topology(topic_id=again)
@@ -385,7 +385,7 @@ def test_nothing_is_learnt_of_a_topic_that_was_made_anew_from_what_the_old_one_s
     assert parts_of(answer) == {0: (0, 1), 1: (0, 1), 2: (0, 1)}
 
 
-def test_topic_that_is_made_anew_while_a_fetch_waits_is_asked_for_by_its_new_id_at_once() -> None:
+def test_topic_created_again_during_a_fetch_is_requested_by_its_new_id_at_once() -> None:
     play = parked()
     again = uuid.UUID(int=8)
     play.fetch(offsets(3))
@@ -427,7 +427,7 @@ def test_long_poll_response_for_the_offset_before_a_seek_is_not_used() -> None:
     assert records_of(answer) == {2: batch(50, b"fifty")}
 
 
-def test_a_new_leader_that_is_told_of_twice_is_told_once_since_javas_client_takes_no_more() -> None:
+def test_endpoint_of_a_new_leader_from_two_broker_responses_is_returned_once() -> None:
     play = Play(topology(3), upstream_max_wait_s=10)
     play.established(0, 1, 2, version=16)
     play.fetch(offsets(3, p2=50), version=16)
@@ -670,7 +670,7 @@ def test_more_than_the_client_takes_at_once_is_given_oldest_first() -> None:
     assert set(records_of(answer)) == {1}
 
 
-def test_an_answer_to_another_isolation_is_not_served() -> None:
+def test_records_of_another_isolation_level_are_not_delivered() -> None:
     play = parked()
     play.answer({1: Part(0, 101, batch(0, b"uncommitted"))})
 

@@ -38,7 +38,7 @@ def waiting_for_much(max_wait_ms: int = 30_000) -> Play:
     return play
 
 
-def test_who_waits_for_much_is_not_waited_for_by_a_fetch_that_takes_a_little() -> None:
+def test_request_with_large_min_bytes_does_not_delay_a_fetch_with_small_min_bytes() -> None:
     play = waiting_for_much()
     play.fetch({0: 0, 1: 11}, max_wait_ms=60_000)
     play.open(FOLLOWERS_LIVE)
@@ -48,7 +48,7 @@ def test_who_waits_for_much_is_not_waited_for_by_a_fetch_that_takes_a_little() -
     assert len(client_responses(play.answer({0: Part(records=FEW)}, link=FOLLOWERS_LIVE) + play.wait(0.1))) == 1
 
 
-def test_who_waits_for_long_is_not_waited_for_by_a_fetch_that_does_not() -> None:
+def test_request_with_long_max_wait_does_not_delay_a_fetch_with_short_max_wait() -> None:
     play = waiting_for_much()
     play.fetch({0: 0, 1: 11}, min_bytes=1000)
     play.open(FOLLOWERS_LIVE)
@@ -57,7 +57,7 @@ def test_who_waits_for_long_is_not_waited_for_by_a_fetch_that_does_not() -> None
     assert (dict(asked.offsets), asked.max_wait_ms) == ({0: 0}, 500)
 
 
-def test_who_waits_for_no_more_than_the_next_fetch_does_goes_on_waiting() -> None:
+def test_request_that_waits_no_longer_than_the_next_fetch_stays_in_flight() -> None:
     play = waiting_for_much()
     commands = play.fetch({0: 0, 1: 11}, min_bytes=1000, max_wait_ms=30_000)
 
@@ -65,7 +65,7 @@ def test_who_waits_for_no_more_than_the_next_fetch_does_goes_on_waiting() -> Non
     assert of_type(CloseLink, commands) == []
 
 
-def test_what_ends_a_wait_for_much_is_no_word_for_a_fetch_that_came_meanwhile() -> None:
+def test_empty_response_to_a_large_min_bytes_is_confirmed_by_another_request() -> None:
     play = waiting_for_much()
     play.wait(28.9)
     play.fetch({0: 0, 1: 11}, min_bytes=1000, max_wait_ms=200)
@@ -78,7 +78,7 @@ def test_what_ends_a_wait_for_much_is_no_word_for_a_fetch_that_came_meanwhile() 
     assert asked.max_wait_ms == 0
 
 
-def test_the_first_offsets_of_a_partition_are_asked_for_at_once_where_others_are_read_from_another_broker() -> None:
+def test_first_request_of_a_partition_does_not_wait_beside_one_at_another_broker() -> None:
     play = waiting_for_much()
     play.fetch({0: 0, 2: 0})
 

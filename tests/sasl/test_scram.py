@@ -40,7 +40,7 @@ def test_the_exchange_of_rfc_7677_is_ours() -> None:
         (b"e=unknown-user", "unknown-user"),
     ],
 )
-def test_a_challenge_that_is_not_for_us_or_not_safe_is_not_answered(challenge: bytes, why: str) -> None:
+def test_invalid_or_unsafe_challenge_is_rejected(challenge: bytes, why: str) -> None:
     scram = client()
     scram.first_message()
 

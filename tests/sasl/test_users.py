@@ -12,7 +12,7 @@ def users(*lines: str) -> Users:
     return Users.parse("\n".join(lines), b"random")
 
 
-def test_who_has_a_line_is_known_by_the_password_and_nobody_else_is() -> None:
+def test_password_is_accepted_only_for_its_user() -> None:
     known = users("# ours", "", ALICE, BOB)
 
     assert known.mechanisms == ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -22,7 +22,7 @@ def test_who_has_a_line_is_known_by_the_password_and_nobody_else_is() -> None:
         assert not known.is_password_right(user, password)
 
 
-def test_who_is_not_there_looks_as_if_he_were_each_time_the_same() -> None:
+def test_scram_keys_of_unknown_user_are_stable_and_resemble_real_ones() -> None:
     known = users(BOB)
 
     nobody = known.keys_of("carol", "SCRAM-SHA-512")
@@ -47,7 +47,7 @@ def test_who_is_not_there_looks_as_if_he_were_each_time_the_same() -> None:
         ([ALICE.replace("alice", " ")], "line 1: a name"),
     ],
 )
-def test_a_line_that_is_wrong_is_told_by_its_number_alone(lines: list[str], why: str) -> None:
+def test_invalid_user_line_is_reported_by_number_without_its_keys(lines: list[str], why: str) -> None:
     with pytest.raises(ValueError, match=why) as caught:
         users(*lines)
 

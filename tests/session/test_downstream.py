@@ -102,7 +102,7 @@ def test_the_epoch_after_the_last_is_one() -> None:
     assert answer_all(step(cache, session_id, 1)).error == ErrorCode.none
 
 
-def test_unknown_id_is_answered_70() -> None:
+def test_unknown_session_id_returns_error_70() -> None:
     context = step(cache_of(), SessionId(7), 1)
 
     assert isinstance(context, SessionErrorContext)
@@ -113,7 +113,7 @@ def test_unknown_id_is_answered_70() -> None:
 
 
 @pytest.mark.parametrize("epoch", [2, 3, 2**31 - 1])
-def test_wrong_epoch_is_answered_71_and_changes_nothing(epoch: int) -> None:
+def test_wrong_session_epoch_returns_error_71_and_changes_nothing(epoch: int) -> None:
     cache = cache_of()
     session_id = create(cache, A0)
 
@@ -172,7 +172,7 @@ def test_an_empty_session_can_be_made_and_ends_if_nothing_is_added() -> None:
     assert answer_all(step(cache, session_id, 1)).session_id == NO_SESSION
 
 
-def test_a_refused_session_is_a_full_answer_without_an_id() -> None:
+def test_refused_session_gets_full_response_with_session_id_0() -> None:
     cache = cache_of(slots=1)
     create(cache, A0)
 
@@ -182,7 +182,7 @@ def test_a_refused_session_is_a_full_answer_without_an_id() -> None:
     assert cache.refusals == 1
 
 
-def test_an_evicted_session_is_answered_70_and_its_waiting_fetch_is_not() -> None:
+def test_waiting_fetch_of_evicted_session_completes_and_next_fetch_returns_error_70() -> None:
     cache = cache_of(slots=1)
     session_id = create(cache, A0)
     waiting = step(cache, session_id, 1)
@@ -197,7 +197,7 @@ def test_an_evicted_session_is_answered_70_and_its_waiting_fetch_is_not() -> Non
 # deltas
 
 
-def test_adding_and_forgetting_in_one_request_changes_what_is_read_and_its_order() -> None:
+def test_adding_and_forgetting_in_one_request_changes_partitions_and_their_order() -> None:
     cache = cache_of()
     session_id = create(cache, A0, A1)
 
@@ -223,7 +223,7 @@ def test_forgetting_a_partition_that_the_session_does_not_have_changes_nothing()
     assert order(step(cache, session_id, 1, forget=(B0,))) == [A0]
 
 
-def test_an_update_replaces_the_whole_ask_in_place_and_not_what_was_told() -> None:
+def test_update_replaces_session_partition_in_place_without_reporting_it() -> None:
     cache = cache_of()
     session_id = create(cache, A0, A1)
     changed = SessionPartition(20, max_bytes=5, leader_epoch=3, last_fetched_epoch=2, log_start=1)
@@ -283,7 +283,7 @@ def test_names_resolved_for_ids_are_remembered_by_the_session() -> None:
 # the contents of an incremental response
 
 
-def test_what_did_not_change_is_left_out() -> None:
+def test_unchanged_partitions_are_omitted() -> None:
     cache = cache_of()
     session_id = create(cache, A0, A1, B0)
 
@@ -299,7 +299,7 @@ def test_what_did_not_change_is_left_out() -> None:
     ],
     ids=["high watermark", "log start", "high watermark gone back"],
 )
-def test_a_change_is_told_once(state: PlainPartitionState) -> None:
+def test_offset_change_is_reported_once(state: PlainPartitionState) -> None:
     cache = cache_of()
     session_id = create(cache, A0, A1)
 
@@ -316,7 +316,7 @@ def test_a_change_is_told_once(state: PlainPartitionState) -> None:
     ],
     ids=["records", "preferred replica", "diverging epoch"],
 )
-def test_some_things_are_told_every_time(state: PlainPartitionState) -> None:
+def test_records_replica_and_diverging_epoch_are_always_reported(state: PlainPartitionState) -> None:
     cache = cache_of()
     session_id = create(cache, A0, A1)
 
@@ -324,7 +324,7 @@ def test_some_things_are_told_every_time(state: PlainPartitionState) -> None:
         assert answer_all(step(cache, session_id, epoch), a1=state).keys == [A1]
 
 
-def test_an_error_is_repeated_and_recovery_is_told_once_even_with_the_same_high_watermark() -> None:
+def test_error_is_repeated_and_recovery_is_reported_once_despite_same_high_watermark() -> None:
     cache = cache_of()
     session_id = create(cache, A0)
     broken = PlainPartitionState(-1, 0, error=ErrorCode.not_leader_or_follower)
@@ -366,7 +366,7 @@ def test_partitions_with_records_go_to_the_back_and_others_keep_their_place() ->
     assert order(step(cache, session_id, 2)) == [A1, B0, A0]
 
 
-def test_full_answers_reorder_nothing() -> None:
+def test_full_response_keeps_partition_order() -> None:
     cache = cache_of()
     context = cache.open(SessionRequest(NO_SESSION, INITIAL_EPOCH, asks(A0, A1)), 0.0)
     session_id = answer_all(context, a0=PlainPartitionState(12, 0, has_records=True)).session_id
@@ -388,7 +388,7 @@ def test_a_doubled_request_ends_in_71_for_whichever_came_too_late() -> None:
     assert answer_all(overtaking) == SessionResponse(ErrorCode.none, session_id, [])
 
 
-def test_throttling_an_incremental_keeps_the_deltas_and_what_was_told() -> None:
+def test_throttled_incremental_fetch_keeps_deltas_and_reported_state() -> None:
     cache = cache_of()
     session_id = create(cache, A0)
 

@@ -8,7 +8,7 @@ from proxy.session.epochs import FINAL_EPOCH, INITIAL_EPOCH, is_full, next_epoch
 @pytest.mark.parametrize(
     ("epoch", "following"), [(0, 1), (1, 2), (2**31 - 2, 2**31 - 1), (2**31 - 1, 1), (-1, -1), (-7, -1)]
 )
-def test_after_the_last_epoch_comes_1_since_0_would_ask_for_a_new_session(epoch: int, following: int) -> None:
+def test_next_epoch_wraps_to_1_after_maximum(epoch: int, following: int) -> None:
     assert next_epoch(epoch) == following
 
 

@@ -147,7 +147,7 @@ def test_consumers_displace_no_follower_that_is_in_use() -> None:
     assert slots.add(of(99), now_s) == NO_SESSION
 
 
-def test_who_makes_room_is_who_is_smallest_now_however_often_sizes_have_changed() -> None:
+def test_eviction_takes_smallest_session_by_current_size_after_many_changes() -> None:
     slots: SessionSlots[list[int]] = SessionSlots(3, count(1).__next__)
     sessions = [of(size) for size in (1, 2, 3)]
     ids = [slots.add(session, 0.0) for session in sessions]

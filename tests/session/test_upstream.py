@@ -87,7 +87,7 @@ def test_the_first_fetch_names_everything_in_the_order_wanted() -> None:
     assert named(plan(UpstreamSession(), wanting(C, A, B))) == (0, INITIAL_EPOCH, [C, A, B], [])
 
 
-def test_a_fetch_without_a_session_asks_for_none() -> None:
+def test_fetch_without_session_requests_none() -> None:
     assert named(plan(UpstreamSession(), wanting(A), A, keep=False)) == (0, FINAL_EPOCH, [A], [])
 
 
@@ -187,7 +187,7 @@ def test_full_partitions_missing_or_extra_then_not_usable(keys: list[PartitionKe
     assert listed(session) == {}
 
 
-def test_full_within_no_session_goes_on_without() -> None:
+def test_sessionless_full_fetch_leaves_no_session() -> None:
     session = UpstreamSession()
 
     session.receive(plan(session, wanting(A), keep=False), reply(NO_SESSION, [A]))
@@ -228,7 +228,7 @@ def test_any_other_top_level_error_then_close_and_new(error: int, why: Rejection
     assert named(plan(session, wanting(A))) == (7, INITIAL_EPOCH, [A], [])
 
 
-def test_an_error_to_a_full_request_closes_what_that_replaced() -> None:
+def test_failed_full_fetch_leaves_replaced_session_to_be_closed() -> None:
     session = established(A)
     session.discard_plan(plan(session, wanting(A)))
 
@@ -304,7 +304,7 @@ def test_incremental_another_session_then_close_and_new() -> None:
 # --------------------------------------------------------------------------- only what was acknowledged
 
 
-def test_what_was_named_is_believed_once_it_is_answered() -> None:
+def test_requested_partitions_are_in_session_after_response() -> None:
     session = established(A, B)
     wanted = {A: at(5), C: at(0)}
 
@@ -314,7 +314,7 @@ def test_what_was_named_is_believed_once_it_is_answered() -> None:
     assert named(plan(session, wanted)) == (7, 2, [], [])
 
 
-def test_what_changes_while_a_fetch_is_under_way_is_for_the_next_one() -> None:
+def test_changes_during_in_flight_fetch_go_into_next_request() -> None:
     session = established(A, B)
     made = plan(session, {A: at(5), B: at(0), C: at(0)}, A, C)
     session.put(A, at(9))
@@ -352,7 +352,7 @@ def test_a_lost_fetch_that_was_to_close_a_session_may_not_have_closed_it() -> No
     assert named(plan(session, wanting(A), keep=False)) == (7, FINAL_EPOCH, [A], [])
 
 
-def test_restarted_while_a_fetch_is_under_way_its_answer_is_not_taken() -> None:
+def test_restart_during_in_flight_fetch_rejects_its_response() -> None:
     session = established(A, B)
     under_way = plan(session, wanting(A), B)
     session.restart()
@@ -456,7 +456,7 @@ answers = st.sampled_from(["all", "some", "nothing new", "strange", "throttled",
 
 @examples(300)
 @given(st.lists(st.tuples(tables, st.lists(some_keys), answers), min_size=1, max_size=12), st.booleans())
-def test_what_is_named_is_what_javas_handler_names(
+def test_requests_equal_those_of_java_fetch_session_handler(
     rounds: list[tuple[dict[PartitionKey, FetchPartition], list[PartitionKey], str | int]], old: bool
 ) -> None:
     ours, java, last = UpstreamSession(), JavaLikeHandler(), dict[PartitionKey, FetchPartition]()

@@ -23,7 +23,7 @@ def said(judge: Judge) -> list[str]:
     return [str(wrong) for wrong in judge.wrongs]
 
 
-def test_who_reads_all_once_and_in_order_does_nothing_wrong() -> None:
+def test_judge_accepts_reader_that_reads_all_records_once_in_order() -> None:
     judge, reader = judged()
 
     read(judge, reader, 0, 1, 2, 3)
@@ -45,7 +45,7 @@ def test_who_reads_all_once_and_in_order_does_nothing_wrong() -> None:
         ([], ["r: 5 lost at 0/0"]),
     ],
 )
-def test_what_a_reader_of_its_own_may_not_do(offsets: list[int], wrongs: list[str]) -> None:
+def test_judge_finds_lost_and_repeated_records_without_group(offsets: list[int], wrongs: list[str]) -> None:
     judge, reader = judged()
 
     read(judge, reader, *offsets)
@@ -54,7 +54,7 @@ def test_what_a_reader_of_its_own_may_not_do(offsets: list[int], wrongs: list[st
     assert said(judge) == wrongs
 
 
-def test_a_member_of_a_group_may_go_back_to_what_it_has_committed_and_no_further() -> None:
+def test_judge_lets_group_member_reread_from_committed_offset_only() -> None:
     judge, reader = judged(commits=True)
 
     read(judge, reader, 0, 1, 2)
@@ -75,7 +75,7 @@ def test_a_member_of_a_group_must_not_leave_anything_out_when_it_goes_back() -> 
     assert said(judge) == ["r: 1 lost at 0/1"]
 
 
-def test_all_who_tell_of_an_offset_must_tell_of_the_same_record() -> None:
+def test_judge_finds_different_records_at_same_offset() -> None:
     judge, reader = judged()
     other = judge.reader("other", commits=False, now_s=99.0)
 
@@ -89,7 +89,7 @@ def test_all_who_tell_of_an_offset_must_tell_of_the_same_record() -> None:
     ]
 
 
-def test_who_begins_anew_begins_at_0_or_at_what_it_has_committed() -> None:
+def test_restarted_reader_begins_at_0_or_at_committed_offset() -> None:
     judge, reader = judged()
     group = judge.reader("g", commits=True, now_s=99.0)
 
@@ -106,7 +106,7 @@ def test_who_begins_anew_begins_at_0_or_at_what_it_has_committed() -> None:
     assert judge.take_longest_stall(170.0) == Stall(1.0, "r"), "what is read again is not late"
 
 
-def test_a_commit_whose_answer_was_lost_may_count_when_a_member_begins_anew() -> None:
+def test_restarted_member_may_resume_after_commit_with_lost_response() -> None:
     judge, group = judged(commits=True)
 
     read(judge, group, 0, 1, 2)

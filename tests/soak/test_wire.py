@@ -70,7 +70,7 @@ def test_bandwidth_is_capped(wire: Wire) -> None:
         assert said(client, LARGE) >= 0.5
 
 
-def test_what_is_stalled_passes_later(wire: Wire) -> None:
+def test_stalled_bytes_are_forwarded_after_stall(wire: Wire) -> None:
     with connected(wire) as client:
         with wire.weather(Weather(is_stalled=True)):
             client.sendall(b"x")
@@ -101,7 +101,7 @@ def test_all_connections_are_reset(wire: Wire) -> None:
                 each.recv(1)
 
 
-def test_a_half_open_connection_says_nothing_and_a_new_one_is_well(wire: Wire) -> None:
+def test_half_open_connection_stays_silent_while_new_connection_works(wire: Wire) -> None:
     with connected(wire) as dead:
         said(dead, b"x")
         with wire.deaf(), connected(wire) as client:

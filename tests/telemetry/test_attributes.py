@@ -8,7 +8,7 @@ from opentelemetry.semconv.attributes import client_attributes, error_attributes
 from proxy.telemetry.attributes import ATTRIBUTES, SPANS
 
 
-def test_what_is_not_ours_is_a_name_of_opentelemetrys() -> None:
+def test_attributes_without_sidefetch_prefix_are_opentelemetry_names() -> None:
     theirs = {
         value
         for module in (messaging_attributes, client_attributes, error_attributes, server_attributes)
@@ -28,7 +28,7 @@ def test_names_are_declared_once_and_none_is_a_namespace_of_another() -> None:
     assert len({each.name for each in SPANS}) == len(SPANS)
 
 
-def test_what_is_measured_has_a_unit_and_nothing_else_has() -> None:
+def test_only_integer_attributes_have_units() -> None:
     for each in ATTRIBUTES:
         assert each.unit in ("", "By", "us", "ms") or re.fullmatch(r"\{[a-z]+\}", each.unit), each.name
         assert not (each.unit and each.type not in ("int", "int[]")), each.name

@@ -66,7 +66,7 @@ def test_labels_that_are_summed_by_or_shown_are_those_of_the_metric() -> None:
             assert shown <= used, panel["title"]
 
 
-def test_every_alert_says_what_is_wrong_and_what_to_do() -> None:
+def test_every_alert_has_severity_summary_description_and_action() -> None:
     assert len(alerts()) == ALERTS.count("- alert:") >= 8
     for name, rule in alerts().items():
         for part in ("summary", "description", "action"):
@@ -74,7 +74,7 @@ def test_every_alert_says_what_is_wrong_and_what_to_do() -> None:
         assert re.search(r"^ {10}severity: (critical|warning)$", rule, re.MULTILINE), name
 
 
-def test_every_flag_and_event_that_an_alert_tells_of_exists() -> None:
+def test_flags_and_events_named_in_alerts_exist() -> None:
     flags = {option.flag for option in OPTIONS}
     sources = "".join(path.read_text(encoding="utf-8") for path in (DEPLOY.parent / "proxy" / "net").rglob("*.py"))
 

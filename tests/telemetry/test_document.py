@@ -9,7 +9,7 @@ from proxy.telemetry.state import ReadingState
 from tests.telemetry.records import NOW_US, Link, busy, client, exchange, facts_of, fetch, session
 
 
-def test_a_client_is_told_with_what_it_speaks_and_what_was_done_for_it() -> None:
+def test_client_entry_has_software_versions_and_savings() -> None:
     (reported,) = document(facts_of(busy()))["clients"]
 
     assert reported["client_id"] == "reader"
@@ -21,7 +21,7 @@ def test_a_client_is_told_with_what_it_speaks_and_what_was_done_for_it() -> None
     assert reported["saved_bytes"] == 1000 - 200
 
 
-def test_all_of_it_is_json_and_tells_the_hour() -> None:
+def test_document_is_json_and_covers_last_hour() -> None:
     reported = document(facts_of(busy()))
 
     assert json.loads(json.dumps(reported)) == reported
@@ -29,7 +29,7 @@ def test_all_of_it_is_json_and_tells_the_hour() -> None:
     assert reported["minutes"][-1]["saved_bytes"] == reported["total"]["saved_bytes"] == 800
 
 
-def test_brokers_are_told_from_which_nothing_was_read() -> None:
+def test_brokers_without_reads_are_listed() -> None:
     reported = document(facts_of(busy()))["brokers"]
 
     read = [(each["node"], each["rack"], each["record_bytes"]) for each in reported]
@@ -37,7 +37,7 @@ def test_brokers_are_told_from_which_nothing_was_read() -> None:
     assert [each["sessions"] for each in reported] == [1, 0, 0]
 
 
-def test_what_lasts_is_a_problem_as_long_as_it_lasts() -> None:
+def test_persistent_conditions_are_problems_while_they_last() -> None:
     facts = facts_of(ReadingState("nowhere", NOW_US))
 
     assert [each["event"] for each in document(attrs.evolve(facts, is_reached=False))["problems"]] == [
@@ -47,7 +47,7 @@ def test_what_lasts_is_a_problem_as_long_as_it_lasts() -> None:
     assert document(facts_of(ReadingState("a", NOW_US)))["problems"] == []
 
 
-def test_its_size_is_bounded_by_what_is_told_apart() -> None:
+def test_document_size_is_bounded() -> None:
     state = ReadingState("a", NOW_US)
     for number in range(2000):
         link = Link(number, f"10.0.{number % 250}.1:1", client_id=f"c{number}" * 20)

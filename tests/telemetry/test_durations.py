@@ -16,7 +16,7 @@ def test_each_duration_is_in_the_bucket_of_the_next_bound_and_all_above() -> Non
     assert durations.total_s == 31.0021
 
 
-def test_waiting_for_news_is_no_delay() -> None:
+def test_poll_wait_is_excluded_from_delay() -> None:
     record = exchange(waited_us=(("poll", 500_000), ("broker", 1_000), ("write", 500)))
 
     assert delay_s(record) == 0.0015

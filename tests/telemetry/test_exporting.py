@@ -44,7 +44,7 @@ def test_spans_go_where_the_environment_says(
     assert trace_exporters(traces, environ) == exporters
 
 
-def test_an_exporter_that_there_is_not_is_refused_with_what_there_is() -> None:
+def test_unknown_exporter_or_protocol_is_refused_with_accepted_values() -> None:
     with pytest.raises(ConfigError, match=r"zipkin.*accepted: otlp, console or none"):
         trace_exporters("auto", {"OTEL_TRACES_EXPORTER": "zipkin"})
     with pytest.raises(ConfigError, match=r"http/json.*accepted: http/protobuf or grpc"):
@@ -67,9 +67,7 @@ def test_an_exporter_that_there_is_not_is_refused_with_what_there_is() -> None:
         ({**ENDPOINT, "OTEL_SDK_DISABLED": "true"}, []),
     ],
 )
-def test_metrics_are_exported_where_their_variables_ask_for_it(
-    environ: dict[str, str], exporters: list[str]
-) -> None:
+def test_metric_exporters_follow_opentelemetry_variables(environ: dict[str, str], exporters: list[str]) -> None:
     assert metric_exporters(environ) == exporters
 
 

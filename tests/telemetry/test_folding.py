@@ -51,7 +51,7 @@ def test_a_run_of_empty_exchanges_becomes_one_row() -> None:
     assert (row["first_at_us"], row["at_us"]) == (wall_us(1), wall_us(3))
 
 
-def test_a_run_of_empty_fetches_tells_its_first_and_last_epoch() -> None:
+def test_run_of_empty_fetches_has_first_and_last_epoch() -> None:
     (row,) = folded(*(idle(float(at_s), epoch=at_s) for at_s in (1, 2, 3)))
 
     assert not list(problems(row))
@@ -59,7 +59,7 @@ def test_a_run_of_empty_fetches_tells_its_first_and_last_epoch() -> None:
     assert (row["size"], row["request_bytes"], row["broker_us"]) == (90, 270, 1_500_000)
 
 
-def test_what_brings_records_ends_a_run_and_stays_alone() -> None:
+def test_row_with_records_ends_run_and_is_not_folded() -> None:
     busy = ROWS.make_row(Asker(), exchange(), 2.0)
     assert busy is not None
 
@@ -69,7 +69,7 @@ def test_what_brings_records_ends_a_run_and_stays_alone() -> None:
     assert [row["with_data"] for row in rows] == [0, 1, 1, 0]
 
 
-def test_control_records_that_nobody_gets_are_none_that_are_folded() -> None:
+def test_rows_with_undelivered_control_records_are_not_folded() -> None:
     assert len(folded(empty(1, source_bytes=78), empty(2, source_bytes=78))) == 2
 
 
@@ -80,7 +80,7 @@ def test_a_run_lasts_a_minute_at_most() -> None:
     assert all(row["at_us"] - row["first_at_us"] <= LONGEST_US for row in rows)
 
 
-def test_a_run_is_told_when_its_minute_is_over_though_nothing_follows() -> None:
+def test_run_is_complete_after_one_minute_without_further_rows() -> None:
     folds = RowFolding()
     folds.add(empty(1))
 
@@ -124,7 +124,7 @@ def test_another_version_session_broker_or_client_is_another_run(change: dict[st
     assert [row["exchanges"] for row in folded(empty(1), empty(2, **change), empty(3, **change))] == [1, 2]
 
 
-def test_who_leaves_has_its_runs_told() -> None:
+def test_runs_of_one_connection_are_returned_when_it_ends() -> None:
     folds = RowFolding()
     for row in (empty(1, 7), empty(1, 8), idle(1, 7)):
         folds.add(row)
@@ -146,7 +146,7 @@ def test_sources_and_errors_that_are_the_same_become_one() -> None:
     assert row["errors"] == [{"code": 3, "n": 3}, {"code": 6, "n": 1}]
 
 
-def test_what_is_never_folded_passes_at_once() -> None:
+def test_session_row_is_returned_at_once() -> None:
     row = ROWS.make_row(Asker(), SessionRecord(1, 5, "created", 3), 1.0)
     assert row is not None
 

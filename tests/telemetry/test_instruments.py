@@ -37,7 +37,7 @@ def test_names_are_ours_once_and_as_opentelemetry_and_prometheus_have_them() -> 
         assert each.meaning.endswith(".")
 
 
-def test_what_crosses_is_told_by_rack() -> None:
+def test_fetched_record_bytes_are_reported_by_rack_and_crossing() -> None:
     state = ReadingState("a", NOW_US)
     for node in (1, 2, 3):
         state.observe(Link(), fetch(node=node, record_bytes=node), NOW_US)
@@ -49,7 +49,7 @@ def test_what_crosses_is_told_by_rack() -> None:
     ]
 
 
-def test_nothing_is_told_of_what_cannot_be_known() -> None:
+def test_unknown_values_are_not_reported() -> None:
     facts = attrs.evolve(facts_of(ReadingState(None, NOW_US)), is_reached=None)
 
     assert read("sidefetch.broker.reachable", facts) == []
@@ -68,5 +68,5 @@ def test_fetch_in_a_version_that_brokers_serve_does_not_count_as_upgraded() -> N
     assert not is_upgraded(0, 2, 2)
 
 
-def test_rows_that_the_ledger_has_lost_are_told() -> None:
+def test_lost_ledger_rows_are_reported() -> None:
     assert read("sidefetch.ledger.lost", facts_of(busy())) == [(7, {})]

@@ -15,7 +15,7 @@ def test_each_row_begins_with_the_same_columns() -> None:
 
 
 @pytest.mark.parametrize(("record", "column"), ALL, ids=lambda value: getattr(value, "name", value))
-def test_a_column_says_its_unit_and_what_it_is(record: str, column: LedgerColumn) -> None:
+def test_column_declares_unit_and_meaning(record: str, column: LedgerColumn) -> None:
     assert column.meaning.endswith("."), record
     for ending, unit in (("_bytes", "bytes"), ("at_us", "us since 1970")):
         assert not column.name.endswith(ending) or column.unit == unit

@@ -21,7 +21,7 @@ def test_there_is_advice_on_every_warning_and_error_of_the_log() -> None:
     assert set(ADVICE) <= reported | {"memory-exhausted", "connection-forwarded"}
 
 
-def test_what_happens_often_is_one_problem() -> None:
+def test_repeated_events_of_one_broker_are_one_problem() -> None:
     problems = Problems()
     for second in range(5):
         problems.add("warning", "fetch-connection-closed", {"node": 1, "reason": f"r{second}"}, NOW_US + second)
@@ -33,7 +33,7 @@ def test_what_happens_often_is_one_problem() -> None:
     assert found[0].detail == "node 1, reason r4"
 
 
-def test_the_worst_come_first_and_what_is_over_for_an_hour_is_left_out() -> None:
+def test_problems_are_sorted_by_severity_and_dropped_after_one_hour() -> None:
     problems = Problems()
     problems.add("error", "unhandled-exception", {"client": "c", "trace": "secret"}, NOW_US)
     problems.add("warning", "restart-required", {}, NOW_US + 1)

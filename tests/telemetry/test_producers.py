@@ -46,7 +46,7 @@ def test_one_span_of_many_records_is_linked_once() -> None:
     assert [(each.span_id, each.offset) for each in it.found.values()] == [(SPAN, 8), (5, 10)]
 
 
-def test_what_is_no_traceparent_is_no_link() -> None:
+def test_invalid_traceparent_is_not_linked() -> None:
     wrong = [
         None,
         b"",
@@ -66,7 +66,7 @@ def test_later_versions_may_have_more_to_say() -> None:
     assert found_in(batch(record(traceparent(version="01") + b"-more"))).found
 
 
-def test_records_that_the_client_did_not_ask_for_are_not_searched() -> None:
+def test_records_before_fetch_offset_are_not_searched() -> None:
     before, after = record(traceparent(span_id=1)), record(traceparent(span_id=2))
 
     it = found_in(batch(before, base=0), batch(before, after, base=1), offset=2)

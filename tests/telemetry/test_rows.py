@@ -48,7 +48,7 @@ def test_without_conversion_a_client_would_have_exchanged_the_same_directly() ->
     assert row["converted_to"] is None
 
 
-def test_what_was_converted_is_compared_with_what_brokers_have() -> None:
+def test_direct_response_bytes_of_converted_fetch_use_broker_record_size() -> None:
     row = row_of(exchange(source_bytes=700, delivered_bytes=920, response_bytes=1120, converted=CONVERTED))
 
     assert row["direct_response_bytes"] == 900
@@ -81,7 +81,7 @@ def test_sources_have_the_racks_of_their_brokers() -> None:
     assert row["sources"][1] | {"topic": None, "node": -1, "rack": None, "leader_rack": None} == row["sources"][1]
 
 
-def test_beyond_64_sources_are_told_as_one() -> None:
+def test_sources_beyond_64_are_summed_in_one() -> None:
     shares = [share(f"t{n}", record_bytes=n, wanted=1) for n in range(100)]
 
     sources = row_of(exchange(sources=(share("", -1, leader=-1, record_bytes=5, wanted=1), *shares)))["sources"]
@@ -94,7 +94,7 @@ def test_beyond_64_sources_are_told_as_one() -> None:
     assert sum(source["wanted"] for source in sources) == 101
 
 
-def test_errors_are_told_with_how_often_they_came() -> None:
+def test_errors_are_reported_with_their_counts() -> None:
     assert row_of(exchange(errors=((3, 2), (6, 1))))["errors"] == [{"code": 3, "n": 2}, {"code": 6, "n": 1}]
 
 
@@ -105,7 +105,7 @@ def test_an_exchange_that_is_traced_names_its_trace() -> None:
     assert (row_of(exchange())["trace_id"], traced["trace_id"]) == (None, "0af7")
 
 
-def test_a_fetch_is_told_as_the_broker_saw_it() -> None:
+def test_upstream_fetch_row_has_broker_fetcher_sizes_and_times() -> None:
     row = row_of(fetch(throttle_ms=30))
 
     assert (row["node"], row["rack"], row["fetcher"], row["kind"]) == (2, "b", "long-poll", "incremental")
@@ -140,7 +140,7 @@ def test_a_broker_without_rack_or_unknown_has_none(node: int, rack: str | None) 
     assert row_of(fetch(node=node))["rack"] == rack
 
 
-def test_a_session_is_told_with_its_times() -> None:
+def test_session_row_has_event_and_times() -> None:
     record = SessionRecord(1, 99, "evicted", 30, fetcher_id="1-long-poll", reason="gone", created_s=3.0, used_s=9.0)
 
     row = row_of(record)
@@ -155,7 +155,7 @@ def test_a_session_that_never_was_has_no_times() -> None:
     assert [row[name] for name in ("created_us", "last_used_us", "fetcher_id", "reason")] == [None] * 4
 
 
-def test_a_client_is_told_with_all_that_it_has_asked() -> None:
+def test_client_row_has_software_and_api_usage() -> None:
     row = row_of(ClientRecord("app", "librdkafka 0.11.6", True, (UsedApi(1, 4, 17, 12, 1200),)))
 
     assert (row["client_id"], row["software"]) == ("app", "librdkafka 0.11.6")

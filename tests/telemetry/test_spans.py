@@ -53,7 +53,7 @@ def test_an_exchange_is_a_span_of_kafkas_poll() -> None:
     }
 
 
-def test_what_was_read_before_and_while_the_client_asked_is_below_with_its_own_times() -> None:
+def test_upstream_fetches_before_and_during_client_fetch_are_child_spans() -> None:
     span = span_of(
         (fetch(90.0, 99.0), 99.0),
         (fetch(100.1, 100.4, node=2, route="selected", fetcher="live", error=9), 100.4),
@@ -72,7 +72,7 @@ def test_what_was_read_before_and_while_the_client_asked_is_below_with_its_own_t
     assert span.attributes[semconv.WAITED_NODE] == 2
 
 
-def test_what_is_read_while_an_answer_is_written_belongs_to_the_next_one() -> None:
+def test_upstream_fetch_completed_during_response_write_belongs_to_next_span() -> None:
     it = gathered((fetch(100.0, 100.2), 100.2), (fetch(100.2, 101.5), 101.5))
     written = exchange(100.0, 102.0, waited_us=(("broker", 200_000), ("convert", 300_000), ("write", 1_500_000)))
 
@@ -84,7 +84,7 @@ def test_what_is_read_while_an_answer_is_written_belongs_to_the_next_one() -> No
     assert not it
 
 
-def test_a_conversion_belongs_to_the_answer_that_it_was_written_into() -> None:
+def test_conversion_during_response_write_belongs_to_that_response() -> None:
     it = gathered((conversion(), 101.9))
     written = exchange(100.0, 102.0, waited_us=(("write", 2_000_000),), converted=conversion())
 
@@ -96,7 +96,7 @@ def test_a_conversion_belongs_to_the_answer_that_it_was_written_into() -> None:
     assert below.attributes[semconv.CONVERTED] == span.attributes[semconv.CONVERTED] == 10
 
 
-def test_a_reset_tells_why_and_since_when_the_session_was_there() -> None:
+def test_reset_span_has_reason_and_session_age() -> None:
     span = span_of((reset(), 99.5), (reset(event="created", reason=""), 99.6), (exchange(100.0, 101.0), 101.0))
 
     (below,) = span.children
@@ -106,7 +106,7 @@ def test_a_reset_tells_why_and_since_when_the_session_was_there() -> None:
     assert span.attributes[semconv.SESSION_RESETS] == 1
 
 
-def test_bytes_are_told_by_broker_and_rack() -> None:
+def test_source_bytes_are_reported_by_broker_and_rack() -> None:
     sources = (
         SourceShare("t", 1, 1, 2, 100, 10),
         SourceShare("u", 2, 1, 3, 500, 10),
@@ -132,7 +132,7 @@ def test_no_bytes_are_from_another_rack_where_our_own_is_not_known() -> None:
     assert semconv.OWN_RACK not in span.attributes
 
 
-def test_waits_and_errors_are_told_by_name() -> None:
+def test_waits_and_errors_are_reported_by_name() -> None:
     waited = (("poll", 1), ("broker", 2), ("budget", 3), ("convert", 4), ("throttle", 5), ("write", 6))
 
     span = span_of((exchange(100.0, 101.0, waited_us=waited, errors=((1, 2), (1234, 1))), 101.0))
@@ -144,7 +144,7 @@ def test_waits_and_errors_are_told_by_name() -> None:
     assert span.attributes[semconv.ERROR_COUNTS] == (2, 1)
 
 
-def test_what_nobody_asks_for_is_bounded_and_what_is_left_out_is_told() -> None:
+def test_child_spans_are_bounded_and_omitted_ones_are_counted() -> None:
     it = gathered(*((fetch(at, at + 0.5), at + 0.5) for at in range(200)))
 
     span = it.make_span(exchange(200.0, 201.0), ABOUT)
@@ -154,7 +154,7 @@ def test_what_nobody_asks_for_is_bounded_and_what_is_left_out_is_told() -> None:
     assert span.attributes[semconv.LEFT_OUT] == 72
 
 
-def test_what_an_exchange_is_about_that_is_not_wanted_is_in_no_other_span() -> None:
+def test_drop_discards_upstream_fetches_of_unsampled_client_fetch() -> None:
     it = gathered((fetch(99.0, 100.0), 100.0), (fetch(100.0, 105.0), 105.0))
 
     it.drop(exchange(99.0, 100.0))
@@ -162,7 +162,7 @@ def test_what_an_exchange_is_about_that_is_not_wanted_is_in_no_other_span() -> N
     assert [each.end_s for each in it.make_span(exchange(106.0, 107.0), ABOUT).children] == [105.0]
 
 
-def test_what_no_exchange_came_for_is_a_span_of_its_own() -> None:
+def test_upstream_fetches_without_client_fetch_form_unclaimed_span() -> None:
     it = gathered((fetch(99.0, 100.0), 100.0), (reset(), 100.1))
 
     span = it.make_unclaimed_span(ABOUT, 101.0)
@@ -186,7 +186,7 @@ def test_every_attribute_is_declared_for_its_span_and_has_its_type() -> None:
             assert has_type(value, attribute.type), (attribute.name, value)
 
 
-def test_every_attribute_that_is_declared_is_told_somewhere() -> None:
+def test_every_declared_attribute_is_set_on_its_spans() -> None:
     it = gathered((fetch(99.0, 100.0, error=70), 100.0), (reset(), 100.0), (conversion(), 100.0))
     waited = tuple((cause, 1) for cause in ("poll", "broker", "budget", "convert", "throttle", "write"))
     client_fetch = exchange(99.0, 101.0, errors=((1, 2),), converted=conversion(), waited_us=waited)
@@ -203,7 +203,7 @@ def test_every_attribute_that_is_declared_is_told_somewhere() -> None:
     assert seen == declared
 
 
-def test_a_broker_that_is_not_known_any_more_is_told_by_its_id() -> None:
+def test_broker_missing_from_topology_is_reported_by_id() -> None:
     about = attrs.evolve(ABOUT, topology=attrs.evolve(TOPOLOGY, brokers={}), peer="[::1]:5")
 
     span = span_of((exchange(100.0, 101.0), 101.0), about=about)

@@ -15,7 +15,7 @@ def made(rack: str | None = "a") -> ReadingState:
     return ReadingState(rack, NOW_US)
 
 
-def test_what_is_saved_is_what_clients_said_beyond_records_less_what_was_said_to_brokers() -> None:
+def test_savings_are_client_fetches_and_protocol_bytes_minus_upstream_ones() -> None:
     state = made()
     for _ in range(3):
         state.observe(Link(), exchange(), NOW_US)
@@ -26,7 +26,7 @@ def test_what_is_saved_is_what_clients_said_beyond_records_less_what_was_said_to
     assert state.clients[ClientKey("reader", "10.0.0.1")].saved_bytes == state.total.saved_bytes
 
 
-def test_nothing_is_saved_by_a_fetch_that_is_told_nothing_but_errors() -> None:
+def test_client_fetch_with_only_errors_saves_nothing() -> None:
     state = made()
     state.observe(Link(), exchange(errors=((6, 10),), delivered_bytes=0), NOW_US)
     state.observe(Link(), exchange(errors=((16, 1),), answered=0, delivered_bytes=0), NOW_US)
@@ -64,7 +64,7 @@ def test_a_client_whose_name_becomes_known_keeps_its_sessions() -> None:
     assert [each.session_id for each in state.sessions()] == [7]
 
 
-def test_clients_are_told_apart_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_beyond_limit_are_counted_as_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(states, "_MOST_CLIENTS", 2)
     state = made()
     for number in range(5):
@@ -126,7 +126,7 @@ def test_requests_of_a_connection_are_sums_and_counted_once() -> None:
     assert state.software() == {("librdkafka 0.11.6", False): 2}
 
 
-def test_minutes_tell_the_last_hour_with_those_in_which_nothing_was_done() -> None:
+def test_minutes_cover_last_hour_including_idle_minutes() -> None:
     state = made()
     state.observe(Link(), conversion(), NOW_US)
     state.observe(Link(), conversion(), NOW_US + 2 * MINUTE_US)
@@ -139,7 +139,7 @@ def test_minutes_tell_the_last_hour_with_those_in_which_nothing_was_done() -> No
     assert state.total.converted_records == 100
 
 
-def test_minutes_forget_what_is_older_than_an_hour() -> None:
+def test_minutes_older_than_one_hour_are_dropped() -> None:
     state = made()
     for minute in range(500):
         state.observe(Link(), fetch(), NOW_US + minute * MINUTE_US)
@@ -148,7 +148,7 @@ def test_minutes_forget_what_is_older_than_an_hour() -> None:
     assert state.total.broker_fetches == 500
 
 
-def test_a_clock_that_is_set_back_goes_on_in_the_same_minute() -> None:
+def test_clock_set_back_counts_in_current_minute() -> None:
     state = made()
     state.observe(Link(), fetch(), NOW_US)
     state.observe(Link(), fetch(), NOW_US - 10 * MINUTE_US)
@@ -156,7 +156,7 @@ def test_a_clock_that_is_set_back_goes_on_in_the_same_minute() -> None:
     assert [each.sums.broker_fetches for each in state.minutes.last(NOW_US)][-1] == 2
 
 
-def test_rates_tell_of_now() -> None:
+def test_byte_rate_follows_recent_fetches() -> None:
     state = made()
     for second in range(100):
         state.observe(Link(), fetch(record_bytes=500), NOW_US + second * 1_000_000)
@@ -166,7 +166,7 @@ def test_rates_tell_of_now() -> None:
     assert state.byte_rate.at(now_us + 120_000_000) < 1
 
 
-def test_reasons_are_told_apart_up_to_a_number() -> None:
+def test_session_reasons_beyond_limit_are_counted_as_other() -> None:
     state = made()
     for number in range(1000):
         state.observe(Link(), session("refused", reason=f"r{number}"), NOW_US)
@@ -175,7 +175,7 @@ def test_reasons_are_told_apart_up_to_a_number() -> None:
     assert state.session_events["upstream", "refused", OTHER] == 950
 
 
-def test_fetches_are_told_apart_by_how_they_were_made_and_errors_by_code() -> None:
+def test_fetches_are_counted_by_kind_fetcher_and_route_and_errors_by_code() -> None:
     state = made()
     state.observe(Link(), fetch(route="preferred", size=4), NOW_US)
     state.observe(Link(), exchange(errors=((6, 2), (1, 1))), NOW_US)

@@ -112,7 +112,7 @@ def test_the_address_of_a_service_is_a_way_in(pod: Pod) -> None:
     assert went & pod.addresses == went - {service} != set()
 
 
-def test_answers_with_addresses_are_the_brokers_own(pod: Pod) -> None:
+def test_responses_contain_real_broker_addresses(pod: Pod) -> None:
     def input_text() -> list[object]:
         """All but the controller, for which each answer names any broker."""
         metadata = ask(address, MetadataRequest(topics=(), include_topic_authorized_operations=False))
@@ -188,7 +188,7 @@ def test_networks_that_are_not_named_are_left_alone(pod: Pod) -> None:
         assert len(pod.read(pod.cluster.bootstrap)) == RECORDS
 
 
-def test_what_injection_puts_into_a_pod_serves_its_client(pod: Pod, tmp_path: Path) -> None:
+def test_injected_transparent_sidecar_serves_the_client_of_its_pod(pod: Pod, tmp_path: Path) -> None:
     """With the rights that it gives to each, and no more."""
     asked = {"mode": "transparent", "redirect_ports": pod.ports, "bootstrap_servers": pod.cluster.bootstrap}
     step, sidecar, *_ = inject(manifest(**asked), DEFAULTS).pod["spec"]["initContainers"]
@@ -236,7 +236,7 @@ def test_tls_reaches_whom_it_was_meant_for(pod: Pod, tmp_path: Path) -> None:
     assert re.search(r" stopped .*\bpassed_tls=1\b", sidecar.log_text())
 
 
-def test_what_stays_on_the_host_is_not_redirected(pod: Pod) -> None:
+def test_host_local_connections_are_not_redirected(pod: Pod) -> None:
     """Check other sidecars' ports, and Sidefetch's own ports for clients."""
     with pod.redirected():
         for host in (*NEAR, "127.0.0.1", "::1"):
@@ -248,7 +248,7 @@ def test_what_stays_on_the_host_is_not_redirected(pod: Pod) -> None:
                     listening.accept()[0].close()
 
 
-def test_a_sidecar_whose_user_is_not_spared_says_so_and_does_not_talk_to_itself(pod: Pod) -> None:
+def test_redirect_loop_of_a_sidecar_without_uid_exemption_is_logged_and_stopped(pod: Pod) -> None:
     with pod.sidecar(uid=4711) as sidecar, pod.redirected("--uid", "65532"):
         assert pod.reads_nothing(pod.cluster.bootstrap)
     log = sidecar.log_text()
@@ -312,7 +312,7 @@ def test_rules_are_put_in_and_taken_out_as_often_as_one_likes(pod: Pod) -> None:
     pod.host.run("nft", "delete", "table", "inet", "somebodys")
 
 
-def test_who_may_not_is_told_what_it_takes(pod: Pod) -> None:
+def test_redirect_install_without_permission_reports_the_required_capability(pod: Pod) -> None:
     with pod.host.inside():
         command = [*as_user(4711), *SIDEFETCH, "redirect", "install"]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)

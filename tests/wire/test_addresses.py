@@ -42,7 +42,7 @@ _NOT_OF_BROKERS = {
 """The hosts of a group's clients, and those that an access rule is about."""
 
 
-def test_every_answer_that_can_carry_a_brokers_address_is_rewritten_or_does_not_pass() -> None:
+def test_responses_that_can_carry_broker_addresses_are_rewritten_or_not_accepted() -> None:
     """Check kio's schemas for hosts and ports, so that an API that gets one is noticed."""
     carrying = {
         (key, version)
@@ -53,7 +53,7 @@ def test_every_answer_that_can_carry_a_brokers_address_is_rewritten_or_does_not_
     assert carrying == set(answers())
 
 
-def test_what_is_taken_for_no_brokers_host_is_there() -> None:
+def test_host_fields_excluded_as_not_of_brokers_exist() -> None:
     assert {(key, path) for key, _, path in every_host()} >= _NOT_OF_BROKERS
 
 
@@ -93,7 +93,7 @@ def parts_of(hint: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("key", "version"), answers())
-def test_brokers_own_addresses_are_in_no_answer(key: int, version: int) -> None:
+def test_responses_have_local_addresses_in_place_of_broker_addresses(key: int, version: int) -> None:
     body = entity(key, version, 1, 2, 3)
 
     correlation_id, reported, pieces = through(key, version, body)
@@ -129,7 +129,7 @@ def test_no_coordinator_stays_none(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_a_node_id_below_0_stands_for_none_and_keeps_what_it_has(version: int) -> None:
+def test_negative_node_id_keeps_its_address(version: int) -> None:
     body = entity(ApiKey.FIND_COORDINATOR, version, -1)
 
     assert through(ApiKey.FIND_COORDINATOR, version, body)[1] == body

@@ -31,7 +31,7 @@ def ranges_in(body: Any) -> list[tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_an_answer_is_narrowed_in_every_version(version: int) -> None:
+def test_response_is_narrowed_to_supported_versions(version: int) -> None:
     body = answer(version, (1, 4, 19), (8, 2, 99), (18, 0, 5), (UNKNOWN_API, 0, 3), (60, 0, 2))
 
     frame = api_versions.rewrite_response(version, messages.response_frame(7, body)[4:])
@@ -51,7 +51,7 @@ def test_versions_that_sidefetch_upgrades_are_added_to_the_response() -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_an_answer_in_v0_to_a_version_that_the_broker_does_not_serve_stays_one(version: int) -> None:
+def test_v0_response_to_unsupported_version_is_unchanged(version: int) -> None:
     item = item_type(ApiVersionsResponseV0, "api_keys")
     only = made(item, api_key=i16(18), min_version=i16(0), max_version=i16(2))
     body = made(ApiVersionsResponseV0, error_code=ErrorCode.unsupported_version, api_keys=(only,))
@@ -60,7 +60,7 @@ def test_an_answer_in_v0_to_a_version_that_the_broker_does_not_serve_stays_one(v
     assert api_versions.rewrite_response(version, frame[4:]) == frame
 
 
-def test_to_a_version_newer_than_ours_the_answer_is_v0_with_ours() -> None:
+def test_response_to_version_newer_than_ours_is_v0_with_our_range() -> None:
     frame = api_versions.unsupported_version_response(7)
 
     correlation_id, reported = messages.read_response(ApiVersionsResponseV0, frame[4:])
@@ -76,7 +76,7 @@ def test_software_of_a_client_is_empty_if_its_request_does_not_name_it() -> None
         assert api_versions.read_client_software(messages.request_frame(7, "c", body)[4:]) == ""
 
 
-def test_ranges_are_told_by_key() -> None:
+def test_version_ranges_are_returned_by_api_key() -> None:
     assert api_versions.ranges_of(answer(3, (1, 4, 18), (3, 0, 13))) == {
         1: VersionRange(4, 18),
         3: VersionRange(0, 13),
@@ -92,7 +92,7 @@ LOOKED_FOR = [
 
 @pytest.mark.parametrize("broker", BROKERS)
 @pytest.mark.parametrize(("key", "version"), LOOKED_FOR)
-def test_what_old_librdkafka_looks_for_stays_where_the_broker_has_it(broker: str, key: int, version: int) -> None:
+def test_versions_checked_by_old_librdkafka_are_offered_if_served(broker: str, key: int, version: int) -> None:
     served = BROKERS[broker]
     body = answer(3, *((key, first, last) for key, (first, last) in served.items()))
 
@@ -128,7 +128,7 @@ def test_sasl_handshake_is_never_offered_above_1() -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_features_and_throttling_are_as_the_broker_said(version: int) -> None:
+def test_features_and_throttle_time_are_preserved(version: int) -> None:
     body = answer(version, (18, 0, 4))
     if version >= 1:
         body = dataclasses.replace(body, throttle_time=timedelta(milliseconds=77))
@@ -150,7 +150,7 @@ def test_the_header_is_v0_whatever_the_version(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_an_answer_cut_short_anywhere_is_malformed(version: int) -> None:
+def test_truncated_response_is_malformed(version: int) -> None:
     whole = messages.response_frame(7, answer(version, (1, 4, 18), (18, 0, 4)))[4:]
 
     for size in range(len(whole)):

@@ -34,7 +34,7 @@ def test_an_api_that_is_decoded_is_offered_up_to_the_version_that_is_known(key: 
     assert not is_accepted(key, last + 1)
 
 
-def test_minimums_are_told_as_the_broker_tells_them() -> None:
+def test_offered_ranges_keep_minimum_versions_of_broker() -> None:
     broker = {0: VersionRange(0, 13), 1: VersionRange(4, 17)}
 
     assert offered_ranges(broker) == broker
@@ -55,7 +55,7 @@ def test_ranges_that_do_not_meet_are_left_out() -> None:
     assert offered_ranges({ApiKey.SHARE_FETCH: VersionRange(0, 0), ApiKey.FETCH: VersionRange(19, 20)}) == {}
 
 
-def test_what_carries_addresses_is_bounded() -> None:
+def test_apis_with_addresses_accept_no_unknown_version() -> None:
     for key in CARRIES_ADDRESSES:
         assert key in KNOWN_KEYS
         assert not is_accepted(key, 99)

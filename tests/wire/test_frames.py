@@ -83,7 +83,7 @@ def test_a_large_frame_that_is_held_stays_as_it_is(size: int) -> None:
     assert bytes(held[0]) == b"1" * 90_000
 
 
-def test_the_memory_of_a_large_frame_is_used_again_once_nobody_holds_it() -> None:
+def test_memory_of_large_frame_is_reused_when_unreferenced() -> None:
     reader = FrameReader(LIMIT)
     first = feed_views(reader, with_size(b"1" * 90_000))
     memory = first[0].obj
@@ -149,7 +149,7 @@ def test_frames_before_a_bad_size_are_lost_with_the_connection(last: int) -> Non
 
 
 @pytest.mark.parametrize("size", range(65_526, 65_540))
-def test_frames_about_as_large_as_the_buffer_leave_room_for_what_follows(size: int) -> None:
+def test_frame_of_about_buffer_size_leaves_room_for_next_frame(size: int) -> None:
     reader = FrameReader(LIMIT)
     payloads = [b"first", bytes(size), b"last"]
 
@@ -203,7 +203,7 @@ def test_the_memory_of_a_held_frame_is_gone_with_its_last_view() -> None:
     assert memory() is None
 
 
-def test_memory_that_serves_no_more_is_let_go_of_before_more_is_asked_for() -> None:
+def test_too_small_spare_memory_is_freed_before_larger_frame_is_received() -> None:
     reader = FrameReader(LIMIT)
     memory = weakref.ref(feed_views(reader, with_size(bytes(90_000))).pop().obj)
 
@@ -234,7 +234,7 @@ def test_a_small_frame_is_not_received_into_the_memory_of_a_much_larger_one() ->
     assert reader.needed_bytes == 99_999
 
 
-def test_what_is_being_received_stays_when_the_spare_is_dropped() -> None:
+def test_partially_received_frame_survives_drop_of_spares() -> None:
     reader = FrameReader(LIMIT)
     frame = with_size(b"1" * 90_000)
     feed(reader, frame[:50_000], [50_000])

@@ -25,7 +25,7 @@ def sample(key: int, version: int) -> tuple[Any, bytes]:
 
 
 @pytest.mark.parametrize(("key", "version"), ALL)
-def test_an_answer_is_read_back(key: int, version: int) -> None:
+def test_response_is_equal_after_encoding_and_decoding(key: int, version: int) -> None:
     kind, frame = sample(key, version)
 
     assert messages.read_response(kind, frame) == (7, entity(key, version, 1, 2))
@@ -33,7 +33,7 @@ def test_an_answer_is_read_back(key: int, version: int) -> None:
 
 
 @pytest.mark.parametrize(("key", "version"), ALL)
-def test_an_answer_cut_short_anywhere_is_malformed(key: int, version: int) -> None:
+def test_truncated_response_is_malformed(key: int, version: int) -> None:
     kind, frame = sample(key, version)
 
     for size in range(len(frame)):
@@ -41,7 +41,7 @@ def test_an_answer_cut_short_anywhere_is_malformed(key: int, version: int) -> No
             messages.read_response(kind, frame[:size])
 
 
-def test_an_answer_with_something_behind_it_is_malformed() -> None:
+def test_response_with_trailing_bytes_is_malformed() -> None:
     kind, frame = sample(ApiKey.FIND_COORDINATOR, 6)
 
     with pytest.raises(MalformedFrame, match="2 bytes behind"):

@@ -137,7 +137,7 @@ def test_tagged_fields_are_read_back(tags: list[tuple[int, bytes]]) -> None:
     skipping.check_end()
 
 
-def test_what_is_left_must_be_nothing_when_done() -> None:
+def test_unread_bytes_at_end_are_malformed() -> None:
     cursor = Cursor(b"ab", 1)
 
     assert cursor.count_rest() == 1

@@ -19,7 +19,7 @@ from tests.wire.entities import made
 @pytest.mark.parametrize("acks", [-1, 0, 1])
 @pytest.mark.parametrize("transactional_id", [None, "transaction"])
 @pytest.mark.parametrize("version", range(3, 14))
-def test_all_but_acks_0_are_answered(version: int, transactional_id: str | None, acks: int) -> None:
+def test_all_requests_except_acks_0_have_responses(version: int, transactional_id: str | None, acks: int) -> None:
     kind: Any = load_request_schema(i16(0), i16(version))
     body = made(kind, acks=i16(acks), transactional_id=transactional_id)
     _, cursor = read_request_header(messages.request_frame(7, "client", body)[4:])
@@ -29,7 +29,7 @@ def test_all_but_acks_0_are_answered(version: int, transactional_id: str | None,
 
 @pytest.mark.parametrize("acks", [-1, 0, 1])
 @pytest.mark.parametrize("version", range(3))
-def test_all_but_acks_0_are_answered_before_there_were_transactions(version: int, acks: int) -> None:
+def test_all_requests_except_acks_0_have_responses_before_v3(version: int, acks: int) -> None:
     frame = struct.pack(">hhihhii", 0, version, 7, -1, acks, 1000, 0)
     _, cursor = read_request_header(frame)
 
@@ -45,7 +45,7 @@ def test_a_request_without_acks_is_malformed(version: int) -> None:
 
 
 @pytest.mark.parametrize("values", [[b"a"], [b"", b"x" * 63, b"y" * 64, b"z" * 70_000], [b"v"] * 300])
-def test_records_to_be_produced_are_what_brokers_read(values: list[bytes]) -> None:
+def test_produced_batch_is_decoded_to_same_records(values: list[bytes]) -> None:
     batch = batch_of(keyed_records(b"key", values), Codec.NONE, len(values), 1234, 1234)
 
     (stored,) = split_batches(batch)

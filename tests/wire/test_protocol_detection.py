@@ -48,7 +48,7 @@ def test_whatever_comes_is_one_of_three(first: bytes) -> None:
 
 
 @pytest.mark.parametrize("minimum", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_tls_is_told_from_a_request(minimum: ssl.TLSVersion) -> None:
+def test_tls_client_hello_is_detected(minimum: ssl.TLSVersion) -> None:
     assert detect_protocol(client_hello(minimum)[:NEEDED_BYTES]) == "tls"
 
 
@@ -67,5 +67,5 @@ def test_a_client_hello_of_which_the_length_reads_as_an_api_key_is_tls() -> None
         b"ab",
     ],
 )
-def test_what_is_neither_is_told_from_both(first: bytes) -> None:
+def test_bytes_of_neither_tls_nor_kafka_are_detected_as_other(first: bytes) -> None:
     assert detect_protocol(first[:NEEDED_BYTES]) == "other"

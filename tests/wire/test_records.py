@@ -38,7 +38,7 @@ def test_damage_is_an_error_or_fewer_entries_and_nothing_beyond_the_end(log: Log
             at = each.end
 
 
-def test_what_a_batchs_header_says() -> None:
+def test_batch_header_fields_are_decoded() -> None:
     data = batch([Record(5, 100), Record(8, 90)], codec=Codec.LZ4, append_ms=300, producer_id=4)
     (found,) = entries(memoryview(data))
 
@@ -49,7 +49,7 @@ def test_what_a_batchs_header_says() -> None:
     assert (end.is_transactional, end.is_control, end.is_append_time) == (True, True, False)
 
 
-def test_what_a_messages_header_says() -> None:
+def test_message_header_fields_are_decoded() -> None:
     old, new = entries(memoryview(message(Record(3), 0) + message(Record(4, 77), 1, is_append_time=True)))
 
     assert (old.magic, old.base_offset, old.last_offset, old.max_ms, old.is_append_time) == (0, 3, 3, -1, False)
@@ -87,7 +87,7 @@ def test_formats_that_are_none_are_corruption(magic: int) -> None:
     [(0, -1), (8, 48 - 12), (23, -1), (57, -1)],
     ids=["base offset", "size", "last offset delta", "count"],
 )
-def test_headers_that_claim_what_cannot_be_are_corruption(at: int, value: int) -> None:
+def test_impossible_header_values_raise_bad_records(at: int, value: int) -> None:
     data = bytearray(batch([Record(6, value=bytes(100))]))
     data[at : at + (8 if at == 0 else 4)] = value.to_bytes(8 if at == 0 else 4, signed=True)
 

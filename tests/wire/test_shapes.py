@@ -83,7 +83,7 @@ def test_nullable_structs_are_read() -> None:
 
 
 @pytest.mark.parametrize("key", [ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.SHARE_FETCH, ApiKey.DESCRIBE_CLUSTER])
-def test_what_kio_writes_has_its_shape(key: ApiKey) -> None:
+def test_responses_encoded_by_kio_pass_array_count_check(key: ApiKey) -> None:
     for version in seeds.versions(key):
         kind = messages.response_type(key, version)
         head = bytes(4) + b"\0" * kind.__header_schema__.__version__

@@ -18,7 +18,7 @@ def exchange(hour: int, client_id: str | None, **fields: Any) -> Row:
     return row("exchange", at_us=hour * HOUR_US + 1, client_id=client_id, connection_id=connection_id, **fields)
 
 
-def test_clients_that_left_their_past_are_told_with_the_reason(spark: SparkSession) -> None:
+def test_clients_that_deviate_from_their_past_are_reported_with_explanation(spark: SparkSession) -> None:
     weekly = [exchange(week * 168 + MORNING, "weekly", source_bytes=(100 + week) * MB) for week in range(5)]
     young = [exchange(hour, "younger", source_bytes=50 * MB, exchanges=1_000) for hour in range(END - 40, END - 2)]
     new = [exchange(hour, "new", source_bytes=50 * MB) for hour in range(END - 24, END - 1)]

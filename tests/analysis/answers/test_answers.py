@@ -4,7 +4,7 @@ from proxy.analysis.answers import ANSWERS, RESULTS
 from tests.analysis.rows import columns, ledger_of
 
 
-def test_every_answer_has_the_columns_that_it_declares(spark: SparkSession) -> None:
+def test_every_answer_has_its_declared_columns(spark: SparkSession) -> None:
     nothing = ledger_of(spark)
 
     answered = {name: answer(nothing).schema for name, answer in ANSWERS.items()}

@@ -26,7 +26,7 @@ def answer(*sources: Row, **fields: Any) -> Row:
     return row("exchange", sources=list(sources), **speaks | converted | fields)
 
 
-def test_who_has_records_converted_of_which_topic_and_what_that_takes(spark: SparkSession) -> None:
+def test_conversion_costs_are_summed_by_client_and_topic(spark: SparkSession) -> None:
     ledger = ledger_of(
         spark,
         answer(source("t", 400, node=1), source("t", 600, node=2), source("u", 0)),

@@ -18,7 +18,7 @@ def client(client_id: str | None, *apis: Row, **fields: Any) -> Row:
     return row("client", client_id=client_id, software="some 1.0", apis=list(apis), **fields)
 
 
-def test_kafka_4_serves_what_its_brokers_advertise() -> None:
+def test_served_from_equals_minimum_versions_of_kafka_4() -> None:
     # The ranges of ApiVersions responses of Kafka 4.3 and 4.4; for Produce, the versions that they serve.
     result = {0: 3, 1: 4, 2: 1, 8: 2, 9: 1, 19: 2, 20: 1, 23: 2, 29: 1, 30: 1, 31: 1, 32: 1, 34: 1, 35: 1}
     assert {key: SERVED_FROM[key] for key in result} == result

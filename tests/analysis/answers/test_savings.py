@@ -29,7 +29,7 @@ def source(topic: str | None, wanted: int, record_bytes: int) -> Row:
     }
 
 
-def test_saved_is_what_clients_would_have_fetched_less_what_was(spark: SparkSession) -> None:
+def test_saved_bytes_are_direct_bytes_minus_actual_bytes(spark: SparkSession) -> None:
     ledger = ledger_of(
         spark,
         exchange(at_us=DAY_US, exchanges=3, direct_partition_looks=30, sources=[source("t", 30, 0)]),

@@ -83,7 +83,7 @@ def lives(proxy_id: str, first_id: int, life_s: int) -> list[Row]:
     return events
 
 
-def test_who_wastes_slots(spark: SparkSession) -> None:
+def test_client_with_short_lived_sessions_is_thrashing(spark: SparkSession) -> None:
     ledger = ledger_of(
         spark,
         *lives("one", 10, life_s=119),

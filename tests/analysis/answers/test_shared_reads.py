@@ -81,7 +81,7 @@ def test_savings_count_delivered_records_for_each_client_and_fetched_ones_once(l
     assert result["is_modelled"] is False
 
 
-def test_clients_pay_for_shared_fetches_by_what_they_received(ledger: LedgerFrames) -> None:
+def test_shared_fetches_are_attributed_to_clients_by_received_bytes(ledger: LedgerFrames) -> None:
     rows = shared_rows()
     of_client: dict[str, Fraction] = {}
     fetched, delivered = total(rows, "fetch", "record_bytes"), total(rows, "exchange", "source_bytes")
@@ -152,7 +152,7 @@ def test_sources_that_are_not_listed_have_the_fetches_of_brokers_that_are_not_li
     assert (found["b"], found["unknown"]) == (400, 600)
 
 
-def test_what_if_racks_count_shared_records_once(ledger: LedgerFrames) -> None:
+def test_whatif_racks_counts_shared_records_once(ledger: LedgerFrames) -> None:
     (result,) = racks(ledger).collect()
 
     assert (result["reader_rack"], result["bytes"]) == ("a", LARGE + SMALL + 500 + 300)

@@ -68,7 +68,7 @@ def expected(rows: list[Row]) -> Iterator[tuple[str, float]]:
     yield "coverage numbers", sum(lasts[proxy_id] - first + 1 for proxy_id, first in firsts.items())
 
 
-def test_answers_add_up_to_the_rows(spark: SparkSession) -> None:
+def test_answers_equal_sums_over_ledger_rows(spark: SparkSession) -> None:
     rows = generated()
     wanted: dict[str, float] = {}
     for name, value in expected(rows):

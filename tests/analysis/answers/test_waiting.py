@@ -6,7 +6,7 @@ from tests.analysis.rows import ledger_of, row
 DAY_US = 86_400_000_000
 
 
-def test_waits_are_told_by_cause_and_merge_over_days(spark: SparkSession) -> None:
+def test_waits_are_grouped_by_cause_and_can_be_merged_over_days(spark: SparkSession) -> None:
     busy = [
         row("exchange", at_us=(each % 2) * DAY_US, with_data=1, total_us=each + 5, broker_us=each, write_us=5)
         for each in range(1_000)

@@ -13,7 +13,7 @@ def source(rack: str | None, leader_rack: str | None, record_bytes: int) -> Row:
     return nodes | {"rack": rack, "leader_rack": leader_rack, "bytes": record_bytes}
 
 
-def test_bytes_between_racks_and_what_they_cost(spark: SparkSession) -> None:
+def test_zones_reports_bytes_and_cost_by_rack_pair(spark: SparkSession) -> None:
     ledger = ledger_of(
         spark,
         row("exchange", reader_rack="a", sources=[source("a", "b", 3 * GB), source("b", "b", GB)], weight=2.0),
@@ -49,6 +49,6 @@ def test_bytes_between_racks_and_what_they_cost(spark: SparkSession) -> None:
     assert cheaper[b_a]["cost"] == pytest.approx(4 * 0.5)
 
 
-def test_nobody_is_paid_for_traffic() -> None:
+def test_negative_price_is_refused() -> None:
     with pytest.raises(ValueError, match="out_per_gb"):
         Prices(out_per_gb=-0.01)

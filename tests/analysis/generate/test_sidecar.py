@@ -49,7 +49,7 @@ def test_the_same_seed_makes_the_same_rows_and_another_one_others() -> None:
     assert text(1) != text(2)
 
 
-def test_every_number_is_there_or_told_to_be_lost() -> None:
+def test_every_sequence_number_is_present_or_reported_lost() -> None:
     numbers: dict[str, list[int]] = defaultdict(list)
     for row in fleet(FleetMix(losses=1e-2, duplicates=0), sidecars=4):
         first = row["seq_first"] if row["record"] == "lost" else row["seq"]
@@ -73,7 +73,7 @@ def test_sums_are_those_of_their_parts(whole: list[Row]) -> None:
     assert any(row["padding_bytes"] for row in of(whole, "exchange"))
 
 
-def test_what_exchanges_bring_was_fetched_for_their_connection(whole: list[Row]) -> None:
+def test_delivered_bytes_equal_fetched_bytes_by_connection_and_broker(whole: list[Row]) -> None:
     brought, fetched = Counter[tuple[str, int, int]](), Counter[tuple[str, int, int]]()
     for row in of(whole, "exchange"):
         for source in row["sources"]:
@@ -178,7 +178,7 @@ def test_there_is_more_in_the_afternoon_than_at_night() -> None:
     assert sum(hours[hour] for hour in (13, 14, 15)) > 2 * sum(hours[hour] for hour in (1, 2, 3))
 
 
-def test_kinds_know_what_is_converted_for_them() -> None:
+def test_client_kinds_declare_conversion_by_fetch_version() -> None:
     assert {kind.converted_to for kind in KINDS if kind.fetch_version < 2} == {0}
     assert {kind.converted_to for kind in KINDS if 2 <= kind.fetch_version < 4} == {1}
     assert {kind.converted_to for kind in KINDS if kind.fetch_version >= 4} == {None}

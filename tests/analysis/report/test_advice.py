@@ -65,7 +65,7 @@ def test_where_all_is_well_nothing_is_advised() -> None:
     assert advice(found()) == ()
 
 
-def test_what_breaks_comes_first_and_no_rule_fills_the_list() -> None:
+def test_breaking_clients_come_first_and_each_rule_is_limited() -> None:
     it = found(
         readiness=breaking(("one", 600), ("two", 300), ("three", 100)),
         zones=Zones(ranking(pair("a", "b", 1000)), Prices()),
@@ -78,7 +78,7 @@ def test_what_breaks_comes_first_and_no_rule_fills_the_list() -> None:
     assert advised[0].brings.value == 0.6
 
 
-def test_what_crosses_is_told_for_a_month_and_where_it_is_most() -> None:
+def test_cross_rack_cost_is_per_month_and_names_largest_rack_pair() -> None:
     (advised,) = advice(
         found(zones=Zones(ranking(pair("a", "b", 1000), pair("b", "b", 5), pair("c", "b", 1)), Prices()))
     )
@@ -87,7 +87,7 @@ def test_what_crosses_is_told_for_a_month_and_where_it_is_most() -> None:
     assert "between a and b" in advised.why
 
 
-def test_readers_without_a_rack_are_told_with_what_that_may_cost() -> None:
+def test_readers_without_rack_are_reported_with_possible_cost() -> None:
     (advised,) = advice(found(zones=Zones(ranking(pair("a", "unknown", 100)), Prices())))
 
     assert "rack of each Sidefetch" in advised.title
@@ -98,14 +98,14 @@ def test_cents_are_not_worth_a_line() -> None:
     assert advice(found(zones=Zones(ranking(pair("a", "b", 1)), Prices()))) == ()
 
 
-def test_conversions_are_told_by_the_cpu_of_a_month() -> None:
+def test_conversion_advice_reports_monthly_cpu() -> None:
     row = {"client_id": "old", "software": "kafka-python", "converted_to": 1, "in_bytes": 10**12, "cpu_s": 3600.0}
     (advised,) = advice(found(conversion=ConversionFigures(ranking(row))))
 
     assert advised.brings.value == 10 * 3600 * 1e6
 
 
-def test_slots_are_asked_for_where_sessions_lose_or_lack_them() -> None:
+def test_evicted_or_refused_sessions_lead_to_advice_on_slots() -> None:
     side = {"side": "upstream", "created": 90, "evicted": 20, "refused": 10, "hit_ratio": 0.9}
     (advised,) = advice(found(sessions=Sessions((side,), NOBODY)))
 
@@ -114,7 +114,7 @@ def test_slots_are_asked_for_where_sessions_lose_or_lack_them() -> None:
 
 
 @pytest.mark.parametrize(("cause", "remedy"), [("budget", "memory"), ("throttle", "quotas"), ("convert", "CPU")])
-def test_what_most_of_the_delay_is_for_is_told_with_its_remedy(cause: str, remedy: str) -> None:
+def test_main_cause_of_delay_is_reported_with_remedy(cause: str, remedy: str) -> None:
     waits = tuple({"cause": each, "total_s": 60.0 if each == cause else 1.0} for each in DELAYS)
     (advised,) = advice(found(waiting=Waiting(waits, NOBODY)))
 
@@ -122,7 +122,7 @@ def test_what_most_of_the_delay_is_for_is_told_with_its_remedy(cause: str, remed
     assert advised.brings.value == 60 / 64
 
 
-def test_rows_that_were_lost_are_told_last() -> None:
+def test_lost_rows_come_last() -> None:
     it = found(readiness=breaking(("one", 1)))
     lost = attrs.evolve(it.read, about=attrs.evolve(it.about, lost_count=1000))
     advised = advice(attrs.evolve(it, read=lost))
@@ -143,7 +143,7 @@ def test_there_are_five_at_most() -> None:
     assert len(advice(it)) == MOST
 
 
-def test_an_empty_answer_can_be_told_too() -> None:
+def test_report_without_findings_has_empty_tables() -> None:
     report = write_report(found())
 
     assert [section.name for section in report.sections][-1] == "read"

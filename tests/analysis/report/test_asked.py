@@ -55,7 +55,7 @@ ROWS = (
 )
 
 
-def test_each_section_has_what_the_rows_say(spark: SparkSession) -> None:
+def test_report_sections_have_values_of_ledger_rows(spark: SparkSession) -> None:
     bad = spark.createDataFrame([("{", "cut off", "a.jsonl")], BAD_ROWS)
 
     found = query_results(IngestResult(ledger_of(spark, *ROWS), bad), Prices(0.01, 0.02))

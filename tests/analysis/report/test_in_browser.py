@@ -23,7 +23,7 @@ def browser() -> Iterator[Browser]:
         yield found
 
 
-async def test_it_can_be_read_at_any_width_in_both_themes_by_all_and_asks_for_nothing(
+async def test_page_is_accessible_at_any_width_in_both_themes_and_loads_nothing(
     browser: Browser, tmp_path: Path
 ) -> None:
     file = tmp_path / "report.html"

@@ -60,7 +60,7 @@ def test_each_number_is_there_in_words_and_exactly() -> None:
     assert 'data-value="-400000000000.0"><span>−400 GB</span>' in text
 
 
-def test_what_it_is_made_from_is_told_first() -> None:
+def test_page_describes_its_source_data() -> None:
     text = render_page(report())
 
     assert "2024-10-04 00:00 to 2024-10-18 00:00" in text
@@ -70,7 +70,7 @@ def test_what_it_is_made_from_is_told_first() -> None:
     assert "sums are estimates" in text
 
 
-def test_where_nothing_is_to_be_done_it_says_so() -> None:
+def test_page_without_advice_reports_nothing_to_do() -> None:
     assert "Nothing: by these ledgers" in render_page(attrs.evolve(report(), advice=()))
     assert "Nothing: by these ledgers" not in render_page(report())
 

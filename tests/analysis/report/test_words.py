@@ -30,10 +30,10 @@ from proxy.analysis.report.words import in_words, plural
         ("billing", "text", "billing"),
     ],
 )
-def test_values_are_told_shortly_with_their_unit(value: Value, unit: Unit, expected: str) -> None:
+def test_values_are_formatted_with_units(value: Value, unit: Unit, expected: str) -> None:
     assert in_words(value, unit) == expected
 
 
-def test_one_is_told_apart_from_many() -> None:
+def test_singular_is_used_only_for_one() -> None:
     assert [plural(n, "row") for n in (0, 1, 2)] == ["0 rows", "1 row", "2 rows"]
     assert plural(2, "process", "processes") == "2 processes"

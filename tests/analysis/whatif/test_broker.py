@@ -4,7 +4,7 @@ from proxy.analysis.whatif.broker import SessionCacheModel
 from proxy.session.slots import EVICTION_S
 
 
-def test_new_sessions_take_shards_in_turn_and_ids_tell_them() -> None:
+def test_new_sessions_are_distributed_round_robin_over_shards() -> None:
     broker = SessionCacheModel(16)
 
     ids = [broker.create(1, 0.0) for _ in range(16)]

@@ -99,12 +99,12 @@ def test_tables_are_for_people(capsys: pytest.CaptureFixture[str]) -> None:
         ["slots", "/nowhere/at/all"],
     ],
 )
-def test_what_cannot_be_is_refused(flags: Sequence[str], ledger: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_flags_are_refused(flags: Sequence[str], ledger: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["whatif", *(ledger if flag == "LEDGER" else flag for flag in flags)]) == 2
     assert "accepted:" in capsys.readouterr().err
 
 
-def test_a_long_table_says_that_there_is_more(capsys: pytest.CaptureFixture[str]) -> None:
+def test_long_table_is_truncated_with_hint(capsys: pytest.CaptureFixture[str]) -> None:
     whatif._print(["name", "size"], ([f"row\n{number}", 1000 * number] for number in range(60)))
 
     lines = capsys.readouterr().out.splitlines()
@@ -114,7 +114,7 @@ def test_a_long_table_says_that_there_is_more(capsys: pytest.CaptureFixture[str]
     assert "--csv" in lines[-1]
 
 
-def test_it_does_not_count_what_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
+def test_negative_slot_count_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["whatif", "slots", str(Path.cwd()), "--slots", "-1"])
     assert "--slots" in capsys.readouterr().err

@@ -75,7 +75,7 @@ def test_brokers_and_readers_move_and_followers_are_read_or_not(spark: SparkSess
     }
 
 
-def test_what_the_topology_does_not_know_is_told(spark: SparkSession) -> None:
+def test_reads_missing_from_topology_are_counted_as_unknown(spark: SparkSession) -> None:
     rows = [read("a", None, -1, -1, 5), read("a", "gone", 1, 1, 3), partition("two", 0, 1, 2)]
 
     assert crossing(spark, None, *rows) == {"a": (8, 5, 5, 8)}

@@ -9,7 +9,7 @@ def fetched(
     replay.apply_fetches("proxy", fetcher, session_id, size, 1, now_s, full=full)
 
 
-def test_a_fetcher_that_never_asked_for_a_session_wants_none() -> None:
+def test_fetcher_that_never_requested_session_is_not_counted() -> None:
     replay = Replay(8, shards=1)
     fetched(replay, "a", 0.0)
 
@@ -38,7 +38,7 @@ def test_a_fetch_about_nothing_gives_the_slot_back() -> None:
     assert (replay.outcome.granted, replay.outcome.fetches) == (2, 2)
 
 
-def test_who_is_refused_asks_again_after_a_while() -> None:
+def test_refused_fetcher_retries_after_backoff() -> None:
     replay = Replay(1, shards=1)
     fetched(replay, "a", 0.0, session_id=7, full=True)
     for second in range(int(BACK_OFF_S) + 1):
@@ -83,7 +83,7 @@ def test_followers_take_slots_and_keep_them() -> None:
     assert outcome.refused > 1
 
 
-def test_fetchers_of_which_nothing_is_heard_are_forgotten() -> None:
+def test_inactive_fetchers_are_dropped() -> None:
     replay = Replay(8, shards=1)
     for hour in range(100):
         fetched(replay, f"fetcher {hour}", hour * 3600.0, session_id=hour + 1, full=True)

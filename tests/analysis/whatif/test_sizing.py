@@ -44,7 +44,7 @@ def test_as_many_slots_as_sessions_are_too_few_since_shards_are_not_even() -> No
     assert play(FLEET, 200, 1).refused > 0
 
 
-def test_what_is_tried_can_be_shared_out_among_shards() -> None:
+def test_candidate_slot_counts_are_multiples_of_shard_count() -> None:
     tried = candidates(FLEET, Others(followers=9))
 
     assert tried == sorted(tried)

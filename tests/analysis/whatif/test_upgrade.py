@@ -34,7 +34,7 @@ def upgraded(spark: SparkSession, **fields: Any) -> dict[str, SparkRow]:
     return {each["client_id"]: each for each in frame.collect()}
 
 
-def test_each_clients_conversions_upgrades_and_full_fetches_are_told(spark: SparkSession) -> None:
+def test_conversions_upgrades_and_full_fetches_are_reported_by_client(spark: SparkSession) -> None:
     clients = upgraded(spark)
 
     old = clients["billing"]
@@ -45,7 +45,7 @@ def test_each_clients_conversions_upgrades_and_full_fetches_are_told(spark: Spar
     assert [clients["shop"][name] for name in RESULT.names[4:]] == [0] * 7
 
 
-def test_who_is_upgraded_is_chosen_by_name_or_software(spark: SparkSession) -> None:
+def test_upgraded_clients_are_selected_by_name_or_software(spark: SparkSession) -> None:
     by_name = upgraded(spark, client_ids=["shop"])
     by_software = upgraded(spark, software=["speaks as Kafka 0.9"])
 

@@ -77,7 +77,7 @@ def test_topics_are_deleted(code: int, expected: int) -> None:
 
 
 @pytest.mark.parametrize(("source", "is_default"), [(1, False), (2, False), (3, False), (4, False), (5, True)])
-def test_a_value_is_the_default_if_nobody_has_set_it(source: int, is_default: bool) -> None:
+def test_config_is_default_only_if_its_source_is_the_default_config(source: int, is_default: bool) -> None:
     body = encoded(admin.DescribeConfigsRequest_v0, [(2, "t", ["a"])])
     synonym = {"name": "a", "value": "1", "source": 5}
     config = {"name": "a", "value": "1", "config_source": source, "read_only": True, "synonyms": [synonym]}
@@ -153,7 +153,7 @@ def member(kind: Any, **timeouts: int) -> bytes:
         (1, member(group.JoinGroupRequest_v1, rebalance_timeout=9000), 9),
     ],
 )
-def test_who_has_one_timeout_has_it_for_both(version: int, body: bytes, rebalance_s: int) -> None:
+def test_session_timeout_is_default_of_rebalance_timeout(version: int, body: bytes, rebalance_s: int) -> None:
     joined = {"throttle_time": 7, "generation_id": 1, "protocol_name": "range", "leader": "m", "member_id": "m"}
 
     played = play(11, version, body, [{**joined, "members": [{"member_id": "m", "metadata": b"subscription"}]}])
@@ -185,7 +185,7 @@ def test_errors_of_joining_that_the_client_cannot_know_are_unknown_ones(code: in
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_the_end_of_an_epoch_is_told(version: int) -> None:
+def test_offset_for_leader_epoch_returns_the_end_offset(version: int) -> None:
     """Layout: topics: array of (name | array of (partition | leader epoch)); answered with (error | partition |
     [epoch v1] | end offset)."""
     body = struct.pack(">ih1siii", 1, 1, b"t", 1, 4, 9)
@@ -224,7 +224,7 @@ SAME: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("key", SAME)
-def test_what_has_the_same_layout_goes_and_comes_as_it_is(key: int) -> None:
+def test_request_and_response_with_an_unchanged_layout_keep_their_bytes(key: int) -> None:
     question, reply = SAME[key]
     body = request(key, 1, question)
 
@@ -243,5 +243,5 @@ def test_clients_that_do_not_throttle_themselves_are_held_back(key: int) -> None
 
 
 @pytest.mark.parametrize(("key", "version"), [each for each in UPGRADES if each[0] not in (*SAME, 29, 30, 31)])
-def test_nobody_else_is_held_back(key: int, version: int) -> None:
+def test_other_upgrades_do_not_delay_responses(key: int, version: int) -> None:
     assert UPGRADES[key, version].throttle_ms(memoryview(struct.pack(">i", 7))) == 0

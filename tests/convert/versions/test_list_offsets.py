@@ -71,27 +71,27 @@ def test_a_log_that_is_empty_has_one_offset_however_many_are_wanted() -> None:
     assert offsets(play(2, 0, asked((0, LATEST, 5)), answers).body) == [(0, 0, [7])]
 
 
-def test_partitions_are_answered_in_the_clients_order_and_asked_in_as_few_requests_as_can_be() -> None:
+def test_response_keeps_the_client_partition_order_with_as_few_requests_as_possible() -> None:
     played = play(2, 0, asked((2, 9_000, 1), (0, LATEST, 2), (1, EARLIEST, 1)), broker)
 
     assert offsets(played.body) == [(2, 0, [100]), (0, 0, [100, 20]), (1, 0, [20])]
     assert len(played.bodies) == 3
 
 
-def test_one_offset_of_each_is_asked_in_one_request() -> None:
+def test_one_offset_per_partition_needs_one_request() -> None:
     played = play(2, 0, asked((0, LATEST, 1), (1, EARLIEST, 1), (2, 5_000, 1)), broker)
 
     assert len(played.bodies) == 1
 
 
-def test_a_partition_named_twice_is_answered_twice() -> None:
+def test_partition_named_twice_is_twice_in_the_response() -> None:
     """A newer broker refuses such a request."""
     played = play(2, 0, asked((0, LATEST, 1), (0, EARLIEST, 1)), broker)
 
     assert offsets(played.body) == [(0, 0, [100]), (0, 0, [20])]
 
 
-def test_a_time_below_earliest_is_refused_and_not_asked() -> None:
+def test_timestamp_below_earliest_is_rejected_and_not_sent_to_the_broker() -> None:
     played = play(2, 0, asked((0, -3, 1), (1, LATEST, 1)), broker)
 
     assert offsets(played.body) == [(0, 35, []), (1, 0, [100])]
@@ -105,17 +105,17 @@ def _partitions(bodies: list[bytes]) -> list[Any]:
 @pytest.mark.parametrize(
     ("code", "expected"), [(3, 3), (6, 6), (29, 29), (56, 6), (74, 6), (75, 6), (78, 5), (43, -1), (42, -1)]
 )
-def test_an_error_is_told_as_the_client_knows_it_and_without_offsets(code: int, expected: int) -> None:
+def test_error_maps_to_a_code_that_the_client_knows_without_offsets(code: int, expected: int) -> None:
     answers = [{"topics": [{"name": "t", "partitions": [{"partition_index": 0, "error_code": code}]}]}]
 
     assert offsets(play(2, 0, asked((0, LATEST, 1)), answers).body) == [(0, expected, [])]
 
 
-def test_a_partition_that_the_broker_says_nothing_of_is_in_error() -> None:
+def test_partition_missing_in_the_broker_response_gets_an_error() -> None:
     assert offsets(play(2, 0, asked((0, LATEST, 1)), [{"topics": []}]).body) == [(0, -1, [])]
 
 
-def test_if_only_the_earliest_cannot_be_had_the_latest_is_told() -> None:
+def test_latest_offset_is_returned_if_the_earliest_has_an_error() -> None:
     answers = [
         {"topics": [{"name": "t", "partitions": [{"partition_index": 0, "error_code": 6}]}]},
         {"topics": [{"name": "t", "partitions": [{"partition_index": 0, "offset": 7}]}]},

@@ -62,9 +62,7 @@ def test_a_commit_v1_keeps_its_member_and_loses_its_times() -> None:
 
 
 @pytest.mark.parametrize(("version", "body"), [(0, COMMIT_V0), (1, COMMIT_V1)])
-def test_the_clients_own_broker_is_asked_first_and_the_coordinator_if_that_is_another(
-    version: int, body: bytes
-) -> None:
+def test_commit_goes_to_the_client_broker_and_after_error_16_to_the_coordinator(version: int, body: bytes) -> None:
     played = play(8, version, body, [committed(NOT_COORDINATOR, NOT_COORDINATOR), committed(0, 0)])
 
     first, second = played.steps
@@ -85,14 +83,14 @@ def test_a_coordinator_that_is_not_ready_or_none_any_more_is_found_again(code: i
 
 
 @pytest.mark.parametrize(("version", "body", "expected"), [(0, COMMIT_V0, -1), (1, COMMIT_V1, 16)])
-def test_one_that_is_never_found_is_told_as_the_version_would(version: int, body: bytes, expected: int) -> None:
+def test_repeated_not_coordinator_maps_to_a_code_of_the_version(version: int, body: bytes, expected: int) -> None:
     moved = committed(NOT_COORDINATOR, NOT_COORDINATOR)
 
     assert codes_in(play(8, version, body, [moved] * 6).body) == [expected, expected]
 
 
 @pytest.mark.parametrize(("version", "body", "expected"), [(0, COMMIT_V0, -1), (1, COMMIT_V1, 15)])
-def test_a_cluster_that_knows_no_coordinator_is_told_as_the_version_would(
+def test_unavailable_coordinator_maps_to_an_error_code_of_the_version(
     version: int, body: bytes, expected: int
 ) -> None:
     moved = committed(NOT_COORDINATOR, NOT_COORDINATOR)
@@ -112,7 +110,7 @@ def test_a_cluster_that_knows_no_coordinator_is_told_as_the_version_would(
         (1, COMMIT_V1, 82, -1),
     ],
 )
-def test_other_errors_are_told_as_the_version_knows_them(
+def test_commit_error_maps_to_a_code_that_the_version_knows(
     version: int, body: bytes, code: int, expected: int
 ) -> None:
     assert codes_in(play(8, version, body, [committed(0, code)]).body) == [0, expected]
@@ -125,7 +123,7 @@ def offsets_in(body: bytes | None) -> list[tuple[int, str, int]]:
     return [(offset, text, code) for _, parts in decoded.topics for _, offset, text, code in parts]
 
 
-def test_no_offset_is_told_as_error_3() -> None:
+def test_missing_offset_is_returned_as_error_3() -> None:
     """Clients of v0 look for the error, not for -1: kafka-python and Sarama would begin at -1."""
     played = play(9, 0, FETCH_V0, [fetched((5, 0, "m"), (-1, 0, ""))])
 
@@ -137,7 +135,7 @@ def test_metadata_is_never_null() -> None:
     assert offsets_in(play(9, 0, FETCH_V0, [fetched((5, 0, None), (6, 0, "m"))]).body) == [(5, "", 0), (6, "m", 0)]
 
 
-def test_offsets_too_are_asked_of_the_coordinator() -> None:
+def test_offset_fetch_is_redirected_to_the_coordinator() -> None:
     moved = fetched((-1, NOT_COORDINATOR, ""), (-1, NOT_COORDINATOR, ""))
     played = play(9, 0, FETCH_V0, [moved, fetched((5, 0, ""), (6, 0, ""))])
 

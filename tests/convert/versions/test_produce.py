@@ -70,7 +70,7 @@ def test_a_set_becomes_a_batch_in_a_request_of_no_transaction(version: int) -> N
     assert upgraded(played) == [{("t", 0): b"a", ("t", 1): b"b", ("u", 0): b"c"}]
 
 
-def test_each_version_is_told_what_it_knows() -> None:
+def test_response_has_the_fields_of_its_version() -> None:
     answers = [done((0, 0, 7), throttle_time=30)]
     body = sent({"t": {0: b"a"}})
 
@@ -96,13 +96,13 @@ def test_each_version_is_told_what_it_knows() -> None:
         (2, 89, -1),
     ],
 )
-def test_an_error_is_told_as_the_version_knows_it(version: int, code: int, expected: int) -> None:
+def test_produce_error_maps_to_a_code_that_the_version_knows(version: int, code: int, expected: int) -> None:
     played = play(0, version, sent({"t": {0: b"a"}}), [done((0, code, -1))])
 
     assert decoded(version, played.body)[0][:3] == (0, expected, -1)
 
 
-def test_what_cannot_be_converted_is_not_sent_and_the_rest_is() -> None:
+def test_unconvertible_partition_is_not_sent_and_the_others_are() -> None:
     played = play(0, 2, sent({"t": {0: BAD_CRC, 1: b"b"}}), [done((1, 0, 8))])
 
     assert upgraded(played) == [{("t", 1): b"b"}]
@@ -149,7 +149,7 @@ def test_an_error_of_all_ends_the_request() -> None:
     assert decoded(0, played.body) == [(0, 6, -1)]
 
 
-def test_a_partition_that_the_broker_says_nothing_of_is_in_error() -> None:
+def test_partition_missing_in_the_broker_response_gets_an_error() -> None:
     assert decoded(0, play(0, 0, sent({"t": {0: b"a"}}), [{"responses": []}]).body) == [(0, -1, -1)]
 
 
@@ -161,7 +161,7 @@ def test_without_acknowledgement_nothing_is_waited_for() -> None:
     assert played.body is None
 
 
-def test_who_wants_no_acknowledgement_is_hung_up_on_once_the_rest_of_what_it_sent_has_arrived() -> None:
+def test_bad_records_with_acks_0_end_the_connection_after_the_rest_is_acknowledged() -> None:
     body = sent({"t": {0: BAD_CRC, 1: b"b"}}, acks=0)
     with pytest.raises(ClientProtocolError):
         play(0, 2, body, [done((1, 0, 8))])
@@ -176,7 +176,7 @@ def test_who_wants_no_acknowledgement_is_hung_up_on_once_the_rest_of_what_it_sen
     assert asked(0, 3, b"".join(ask.body)).acks == 1
 
 
-def test_work_is_told_by_the_size_of_the_request() -> None:
+def test_compute_step_has_the_size_of_the_request() -> None:
     body = sent({"t": {0: b"a" * 1000}})
 
     (work,) = [step for step in play(0, 2, body, [done((0, 0, 7))]).steps if isinstance(step, Compute)]

@@ -18,11 +18,11 @@ REMOVED = {
 """The versions by KIP-896, and those of JoinGroup by 4.0.0."""
 
 
-def test_every_version_that_clients_had_and_kafka_4_removed_is_lifted() -> None:
+def test_every_version_that_kafka_4_removed_is_upgraded() -> None:
     assert sorted(UPGRADES) == [(key, version) for key, versions in REMOVED.items() for version in versions]
 
 
-def test_an_api_is_imported_with_the_first_request_that_is_lifted() -> None:
+def test_api_module_is_imported_with_its_first_upgrade() -> None:
     program = (
         "import sys; from proxy.convert.versions.table import UPGRADES, TARGETS;"
         " (11, 0) in UPGRADES and len(UPGRADES);"
@@ -35,13 +35,13 @@ def test_an_api_is_imported_with_the_first_request_that_is_lifted() -> None:
 
 
 @pytest.mark.parametrize("version", [(11, 2), (3, 0), (999, 0)])
-def test_what_is_not_lifted_is_not_there(version: tuple[int, int]) -> None:
+def test_version_without_an_upgrade_is_not_in_the_table(version: tuple[int, int]) -> None:
     assert version not in UPGRADES
     assert UPGRADES.get(version) is None
 
 
 @pytest.mark.parametrize(("key", "version"), UPGRADES)
-def test_a_lift_goes_to_the_nearest_version_that_was_kept(key: int, version: int) -> None:
+def test_upgrade_targets_the_oldest_version_that_was_kept(key: int, version: int) -> None:
     upgrade = UPGRADES[key, version]
     assert (upgrade.key, upgrade.version, upgrade.to) == (key, version, TARGETS[key, version])
     assert upgrade.to == REMOVED[key][-1] + 1
@@ -74,7 +74,7 @@ def test_in_front_of_kafka_4_everything_is_offered_from_0() -> None:
     assert reported[2] == VersionRange(0, 11)
 
 
-def test_what_cannot_be_lifted_is_not_offered() -> None:
+def test_versions_that_cannot_be_upgraded_are_not_offered() -> None:
     assert offered_ranges({2: VersionRange(2, 11)}, TARGETS)[2] == VersionRange(2, 11)
     assert offered_ranges({11: VersionRange(2, 9)}, TARGETS)[11] == VersionRange(0, 9)
     assert offered_ranges({11: VersionRange(3, 9)}, TARGETS)[11] == VersionRange(3, 9)
@@ -85,7 +85,7 @@ def test_what_cannot_be_lifted_is_not_offered() -> None:
     ("broker", "produce_v2", "produce_v3", "join_v0", "commit_v1"),
     [("4.3", False, True, True, False), ("4.0", False, True, True, False), ("3.9", True, True, True, True)],
 )
-def test_what_a_broker_serves_itself(
+def test_versions_that_need_no_upgrade_depend_on_the_broker_release(
     broker: str, produce_v2: bool, produce_v3: bool, join_v0: bool, commit_v1: bool
 ) -> None:
     """Check that Produce v0 to v2 are upgraded: Kafka 4 lists them, and closes the connection on them."""

@@ -69,7 +69,7 @@ async def asked_of(cluster: Cluster, names: Names, log: io.StringIO | None = Non
     return Destinations(cluster, refresh_s=1, log=reported, on_resolved=lambda: None)
 
 
-async def test_a_broker_is_at_all_addresses_of_its_name(cluster: Cluster, names: Names) -> None:
+async def test_broker_is_found_at_all_addresses_of_its_host_name(cluster: Cluster, names: Names) -> None:
     cluster.is_of({ONE: Address("one", 9092), TWO: Address("two", 9093)})
     names.of = {"one": [V4, V6], "two": [V4]}
     it = await asked_of(cluster, names)
@@ -80,7 +80,7 @@ async def test_a_broker_is_at_all_addresses_of_its_name(cluster: Cluster, names:
     assert (names.asked, cluster.asked) == (2, 0)
 
 
-async def test_a_name_without_an_address_is_in_nobodys_way(cluster: Cluster, names: Names) -> None:
+async def test_unresolvable_host_name_does_not_affect_other_brokers(cluster: Cluster, names: Names) -> None:
     cluster.is_of({ONE: Address("one", 9092), TWO: Address("." * 3, 9092)})
     names.of = {"one": [V4]}
     it = await asked_of(cluster, names)
@@ -106,7 +106,7 @@ async def test_a_broker_that_has_moved_is_found_where_it_is(
     assert await it.node_at(Address(V4, 9092)) == ONE
 
 
-async def test_names_that_cannot_be_resolved_any_more_stand_for_what_they_stood_for(
+async def test_former_addresses_are_kept_when_host_names_stop_resolving(
     cluster: Cluster, names: Names, autojump_clock: trio.testing.MockClock
 ) -> None:
     assert autojump_clock.rate == 0
@@ -136,7 +136,7 @@ async def test_many_that_go_to_new_addresses_at_once_share_a_look_that_takes_lon
     assert trio.current_time() - began_s <= 2
 
 
-async def test_where_somebody_goes_nowhere_that_is_known_names_are_resolved_now_and_then(
+async def test_host_names_are_resolved_again_after_30_s_while_a_client_address_is_unknown(
     cluster: Cluster, names: Names, autojump_clock: trio.testing.MockClock
 ) -> None:
     assert autojump_clock.rate == 0
@@ -153,7 +153,7 @@ async def test_where_somebody_goes_nowhere_that_is_known_names_are_resolved_now_
     assert it.find_known(Address(V4, 9092)) == ONE
 
 
-async def test_what_is_no_brokers_is_asked_about_once_in_a_while(
+async def test_unknown_address_requests_new_topology_at_most_every_5_s(
     cluster: Cluster, names: Names, autojump_clock: trio.testing.MockClock
 ) -> None:
     assert autojump_clock.rate == 0
@@ -170,7 +170,7 @@ async def test_what_is_no_brokers_is_asked_about_once_in_a_while(
     assert cluster.asked == 2
 
 
-async def test_where_only_clients_may_ask_those_count_that_they_were_told_of(
+async def test_broker_addresses_in_responses_are_used_when_topology_is_empty(
     cluster: Cluster, names: Names
 ) -> None:
     names.of = {"one": [V4], "kafka": ["10.0.0.9"]}
@@ -182,7 +182,7 @@ async def test_where_only_clients_may_ask_those_count_that_they_were_told_of(
     assert await it.node_at(Address("10.0.0.9", 9092)) is None
 
 
-async def test_an_address_of_two_says_nothing_and_is_told(cluster: Cluster, names: Names) -> None:
+async def test_address_shared_by_two_brokers_is_ambiguous_and_logged(cluster: Cluster, names: Names) -> None:
     cluster.is_of({ONE: Address("one", 9092), TWO: Address("two", 9092)})
     names.of = {"one": [V4], "two": [V4, V6]}
     log = io.StringIO()

@@ -54,13 +54,13 @@ def test_where_the_kernel_tracks_nothing_nothing_was_redirected(number: int) -> 
     assert original_destination(Accepted(socket.AF_INET, number)) is None
 
 
-def test_any_other_failure_is_told() -> None:
+def test_other_socket_errors_are_raised() -> None:
     with pytest.raises(OSError, match="injected"):
         original_destination(Accepted(socket.AF_INET, errno.ENOTCONN))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_a_real_connection_that_nobody_redirected_has_none(host: str) -> None:
+def test_connection_without_redirect_has_no_original_destination(host: str) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, 0), family=family)

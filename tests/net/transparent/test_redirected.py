@@ -119,12 +119,12 @@ async def hung_up_on(stream: trio.SocketStream) -> bool:
 
 
 @pytest.mark.parametrize("node_id", [1, 2, 3])
-async def test_who_was_going_to_a_broker_is_served_as_by_that_one(kernel: Kernel, node_id: int) -> None:
+async def test_connection_redirected_from_broker_is_served_as_by_that_broker(kernel: Kernel, node_id: int) -> None:
     async with clustered() as it, client(it, kernel, broker(it, node_id)) as connection:
         assert await errors(connection) == led_by(node_id)
 
 
-async def test_answers_say_where_the_brokers_really_are(kernel: Kernel) -> None:
+async def test_responses_contain_real_broker_addresses_only_for_redirected_clients(kernel: Kernel) -> None:
     async with clustered() as it:
         async with client(it, kernel, broker(it, 1)) as connection, connect(it.cluster.bootstrap) as direct:
             for api, version, asked in (
@@ -137,13 +137,13 @@ async def test_answers_say_where_the_brokers_really_are(kernel: Kernel) -> None:
             assert await listed_brokers(connection) == {(n, "127.0.0.1", it.port_of(n)) for n in (1, 2, 3)}
 
 
-async def test_who_was_going_elsewhere_is_served_as_by_any_broker(kernel: Kernel) -> None:
+async def test_connection_redirected_from_unknown_address_is_served_as_by_any_broker(kernel: Kernel) -> None:
     async with clustered() as it, client(it, kernel, SERVICE) as connection:
         assert await listed_brokers(connection) == {(n, *attrs.astuple(broker(it, n))) for n in (1, 2, 3)}
         assert await errors(connection) in [led_by(node_id) for node_id in (1, 2, 3)]
 
 
-async def test_who_has_connected_to_the_listener_itself_is_served_as_by_any_broker(kernel: Kernel) -> None:
+async def test_direct_connection_to_transparent_listener_is_served_as_by_any_broker(kernel: Kernel) -> None:
     async with clustered() as it, client(it, kernel, None) as connection:
         assert await listed_brokers(connection) == {(n, *attrs.astuple(broker(it, n))) for n in (1, 2, 3)}
 
@@ -158,7 +158,7 @@ async def test_a_broker_that_is_new_is_looked_for_when_a_client_goes_there(kerne
                 assert await errors(connection) == led_by(3)
 
 
-async def test_who_was_taken_for_anybodys_comes_again_once_the_broker_is_known(
+async def test_connection_to_unknown_broker_is_closed_once_the_broker_becomes_known(
     kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Check that the connection ends: clients never ask a broker for its id, and would get NOT_LEADER for ever."""
@@ -202,7 +202,7 @@ async def test_an_address_of_two_brokers_is_none_of_either(kernel: Kernel) -> No
 # ------------------------------------------------------------------------------------------- what passes
 
 
-async def test_nobody_is_kept_waiting_for_ever_for_a_first_broker(kernel: Kernel) -> None:
+async def test_redirected_connection_is_closed_when_no_broker_is_reachable(kernel: Kernel) -> None:
     """Nor taken for a client of any broker: which one it means is not known before."""
     async with embedded_cluster(brokers=1) as cluster, trio.open_nursery() as nursery:
         cluster.stop(1)
@@ -257,7 +257,7 @@ async def test_tls_passes_untouched_and_is_counted(kernel: Kernel, tmp_path: Pat
 
 
 @pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n\r\n" * 20_000, b"hi"])
-async def test_what_is_neither_tls_nor_kafka_passes_too_half_closed_or_not(kernel: Kernel, said: bytes) -> None:
+async def test_other_protocols_are_forwarded_with_half_close(kernel: Kernel, said: bytes) -> None:
     async with clustered() as it, server(echo_at_the_end) as kernel.destination:
         async with await trio.open_tcp_stream("127.0.0.1", it.config.downstream.transparent[0].port) as stream:
             await stream.send_all(said)
@@ -267,7 +267,7 @@ async def test_what_is_neither_tls_nor_kafka_passes_too_half_closed_or_not(kerne
         assert it.proxy.counts["passed_other"] == 1
 
 
-async def test_what_passes_is_waited_for_when_we_stop(kernel: Kernel) -> None:
+async def test_shutdown_waits_for_forwarded_connections(kernel: Kernel) -> None:
     async with clustered() as it, server(echo_at_the_end) as kernel.destination:
         async with await trio.open_tcp_stream("127.0.0.1", it.config.downstream.transparent[0].port) as stream:
             await stream.send_all(b"hello, who are you?")
@@ -284,7 +284,7 @@ async def test_what_passes_is_waited_for_when_we_stop(kernel: Kernel) -> None:
                 await trio.sleep(0.01)
 
 
-async def test_who_cannot_be_passed_on_is_hung_up_on(kernel: Kernel) -> None:
+async def test_connection_that_cannot_be_forwarded_is_closed(kernel: Kernel) -> None:
     async with clustered() as it:
         for destination in (Address("127.0.0.1", free_port_range(1)), None):
             kernel.destination = destination
@@ -307,7 +307,7 @@ async def test_our_own_connection_is_not_taken_back(kernel: Kernel) -> None:
         assert "--uid" in line
 
 
-async def test_a_client_that_says_nothing_is_hung_up_on_in_time(kernel: Kernel) -> None:
+async def test_silent_redirected_client_is_disconnected_at_handshake_timeout(kernel: Kernel) -> None:
     async with clustered(limits=LimitsConfig(handshake_timeout_s=0.2)) as it:
         kernel.destination = broker(it, 1)
         async with await trio.open_tcp_stream("127.0.0.1", it.config.downstream.transparent[0].port) as stream:
@@ -356,7 +356,7 @@ def _without_ipv6(host: str, port: int, *, is_shared: bool) -> socket.socket:
     return opened
 
 
-async def test_a_port_that_is_taken_is_told() -> None:
+async def test_transparent_port_in_use_is_reported() -> None:
     async with embedded_cluster(brokers=1) as cluster:
         port = free_port_range(1)
         taken = (Address("127.0.0.1", port),)

@@ -29,7 +29,7 @@ def log_of(history: list[tuple[Kind, int]]) -> Log:
 
 @given(history=some_history, start=st.integers(0, 14), length=st.integers(1, 14))
 @examples(200)
-def test_both_deliver_what_is_committed_wherever_an_answer_begins_and_ends(
+def test_both_filters_deliver_exactly_the_committed_batches_of_any_range(
     history: list[tuple[Kind, int]], start: int, length: int
 ) -> None:
     log = log_of(history)
@@ -41,14 +41,14 @@ def test_both_deliver_what_is_committed_wherever_an_answer_begins_and_ends(
     assert librdkafka(batches, aborted) == committed
 
 
-def test_a_transaction_listed_twice_costs_librdkafka_what_was_committed_later() -> None:
+def test_librdkafka_loses_a_later_commit_if_an_aborted_transaction_is_listed_twice() -> None:
     log = log_of([("transactional", 7), ("abort", 7), ("transactional", 7), ("commit", 7)])
     later = [log.batches[2]]
     assert librdkafka(log.batches, [(7, 0)]) == later
     assert librdkafka(log.batches, [(7, 0), (7, 0)]) == []
 
 
-def test_a_transaction_whose_marker_was_handed_out_costs_both_what_was_committed_later() -> None:
+def test_both_filters_lose_a_later_commit_if_an_abort_before_the_range_is_listed() -> None:
     log = log_of([("transactional", 7), ("abort", 7), ("transactional", 7), ("commit", 7)])
     rest = log.batches[2:]
     assert java(rest, []) == librdkafka(rest, []) == log.batches[2:3]

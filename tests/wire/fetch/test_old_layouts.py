@@ -33,7 +33,7 @@ def test_a_request_is_read_as_it_was_written(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", OLD)
-def test_an_answer_is_written_as_it_is_read(version: int) -> None:
+def test_encoded_response_is_decoded_equally_by_aiokafka(version: int) -> None:
     layout = response_layout(version)
     quiet = bytearray(layout.stride)
     layout.pack_quiet(quiet, 0, 3, (40, 39, 38), committed=False)

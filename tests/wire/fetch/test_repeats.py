@@ -73,7 +73,7 @@ def outcome(read: Callable[..., FetchRequest], received: bytes) -> FetchRequest 
         return type(wrong)
 
 
-def test_a_request_that_says_the_same_is_the_same_but_for_its_correlation_id() -> None:
+def test_repeated_request_reuses_sections_and_has_its_own_correlation_id() -> None:
     repeats = Repeats()
     first = read(repeats, frame(11, MANY))
 
@@ -84,7 +84,7 @@ def test_a_request_that_says_the_same_is_the_same_but_for_its_correlation_id() -
 
 
 @pytest.mark.parametrize("version", [0, 4, 5, 9, 11, 12, 13])
-def test_of_what_has_moved_only_the_topic_is_read_again(version: int) -> None:
+def test_only_topics_with_changed_offsets_are_decoded_again(version: int) -> None:
     repeats = Repeats()
     first = read(repeats, frame(version, MANY))
     moved = frame(version, MANY, {(2, 7): 55, (2, 119): 56})
@@ -112,14 +112,14 @@ def test_of_what_has_moved_only_the_topic_is_read_again(version: int) -> None:
     ],
     ids=["wait", "isolation", "client", "topic", "version"],
 )
-def test_what_differs_elsewhere_is_heard(changed: bytes) -> None:
+def test_request_with_other_header_options_or_topics_is_decoded_again(changed: bytes) -> None:
     repeats = Repeats()
     read(repeats, frame(11, MANY))
 
     assert outcome(repeats.read, changed) == outcome(read_request, changed)
 
 
-def test_what_stands_behind_the_partitions_is_heard() -> None:
+def test_change_behind_partitions_is_decoded() -> None:
     repeats = Repeats()
     read(repeats, frame(11, MANY, options=FetchOptions(500, 1, rack_id="a")))
 
@@ -173,7 +173,7 @@ def test_request_that_names_a_partition_twice_is_read_with_it_once() -> None:
         assert read(repeats, twice).sections == (section(0, (0, moved)),)
 
 
-def test_request_that_names_other_partitions_in_the_same_place_is_read_anew() -> None:
+def test_request_with_other_partitions_at_same_position_is_decoded_again() -> None:
     repeats = Repeats()
     once = frame(11, [(0, 0), (0, 1)])
     read(repeats, once)
@@ -189,7 +189,7 @@ _ENTRIES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), unique=True
 @pytest.mark.parametrize("version", [3, 4, 11, 12, 15])
 @examples(40)
 @given(data=st.data())
-def test_whatever_is_sent_one_after_another_is_read_as_by_itself(version: int, data: st.DataObject) -> None:
+def test_requests_in_any_sequence_are_decoded_as_if_alone(version: int, data: st.DataObject) -> None:
     repeats = Repeats()
     asked: Entries = data.draw(st.one_of(_ENTRIES, st.just(MANY)))
     sent = bytearray(frame(version, asked))

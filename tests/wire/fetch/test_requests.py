@@ -72,7 +72,7 @@ def sample(version: int) -> bytes:
 @pytest.mark.parametrize("version", KIO_VERSIONS)
 @examples(15)
 @given(data=st.data())
-def test_what_is_written_reads_the_same_with_kio(version: int, data: st.DataObject) -> None:
+def test_encoded_request_is_decoded_equally_by_kio(version: int, data: st.DataObject) -> None:
     said = data.draw(options(version))
     asked = data.draw(st.dictionaries(keys(version), asks(version), max_size=5))
     forgotten = data.draw(st.lists(keys(version), max_size=4))
@@ -99,7 +99,7 @@ def test_what_is_written_reads_the_same_with_kio(version: int, data: st.DataObje
 @pytest.mark.parametrize("version", KIO_VERSIONS)
 @examples(15)
 @given(data=st.data())
-def test_what_kio_writes_is_read_the_same(version: int, data: st.DataObject) -> None:
+def test_request_encoded_by_kio_is_decoded_equally(version: int, data: st.DataObject) -> None:
     entity = data.draw(entities(version))
     client_id = data.draw(client_ids)
 
@@ -203,7 +203,7 @@ def entities(draw: st.DrawFn, version: int) -> Any:
 @pytest.mark.parametrize("version", ALL_VERSIONS)
 @examples(10)
 @given(data=st.data())
-def test_what_is_written_is_read_back(version: int, data: st.DataObject) -> None:
+def test_request_is_equal_after_encoding_and_decoding(version: int, data: st.DataObject) -> None:
     said = data.draw(options(version))
     asked = data.draw(st.dictionaries(keys(version), asks(version), max_size=5))
 
@@ -259,7 +259,7 @@ _TAG_SETS = st.lists(st.tuples(st.integers(100, 2**31 - 1), st.binary(max_size=2
 @pytest.mark.parametrize("version", FLEXIBLE)
 @examples(15)
 @given(data=st.data())
-def test_tagged_fields_that_nobody_knows_are_skipped_wherever_they_stand(version: int, data: st.DataObject) -> None:
+def test_unknown_tagged_fields_are_skipped_in_every_struct(version: int, data: st.DataObject) -> None:
     def tags() -> bytes:
         return data.draw(_TAG_SETS)
 

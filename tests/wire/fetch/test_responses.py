@@ -72,7 +72,7 @@ def sample(version: int) -> bytes:
 @pytest.mark.parametrize("version", KIO_VERSIONS)
 @examples(20)
 @given(data=st.data())
-def test_what_kio_writes_is_read_the_same(version: int, data: st.DataObject) -> None:
+def test_response_encoded_by_kio_is_decoded_equally(version: int, data: st.DataObject) -> None:
     response = data.draw(responses(version, ERRORS))
     frame = messages.response_frame(response.correlation_id, response_entity(version, response))[4:]
 
@@ -82,7 +82,7 @@ def test_what_kio_writes_is_read_the_same(version: int, data: st.DataObject) -> 
 @pytest.mark.parametrize("version", KIO_VERSIONS)
 @examples(20)
 @given(data=st.data())
-def test_what_is_written_reads_the_same_with_kio(version: int, data: st.DataObject) -> None:
+def test_encoded_response_is_decoded_equally_by_kio(version: int, data: st.DataObject) -> None:
     response = attrs.evolve(data.draw(responses(version, ERRORS)), session_id=0)
 
     correlation_id, reported = messages.read_response(response_type(version), written(version, response))
@@ -142,7 +142,7 @@ def _snapshot(entity: Any) -> Any:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-def test_an_answer_older_than_kio_is_as_the_protocol_guide_has_it(version: int) -> None:
+def test_response_in_v0_to_v3_is_decoded_as_in_protocol_guide(version: int) -> None:
     reply = PartitionReply(3, 0, 50, records=b"records")
 
     expected = FetchResponse(7, 9 if version else 0, 0, 0, (("orders", (reply,)),), ())
@@ -160,7 +160,7 @@ def test_records_are_views_of_the_frame(version: int) -> None:
     assert bytes(records) == b"records"
 
 
-def test_what_a_version_has_no_place_for_is_left_out() -> None:
+def test_fields_absent_from_version_are_omitted() -> None:
     reply = PartitionReply(0, 0, 5, 4, 3, (), 2, b"", (1, 2), (3, 4))
     for version in KIO_VERSIONS:
         response = FetchResponse(7, 0, 0, 0, (), (Endpoint(1, "h", 2, None),))
@@ -186,7 +186,7 @@ _UNKNOWN = st.lists(st.tuples(st.integers(100, 2**31 - 1), st.binary(max_size=20
 @pytest.mark.parametrize("version", FLEXIBLE)
 @examples(15)
 @given(data=st.data())
-def test_tagged_fields_that_nobody_knows_are_skipped_wherever_they_stand(version: int, data: st.DataObject) -> None:
+def test_unknown_tagged_fields_are_skipped_in_every_struct(version: int, data: st.DataObject) -> None:
     def tags(*known: tuple[int, bytes]) -> bytes:
         return write_tags([*known, *data.draw(_UNKNOWN)])
 
@@ -216,7 +216,7 @@ def test_tagged_fields_that_nobody_knows_are_skipped_wherever_they_stand(version
 
 
 @pytest.mark.parametrize("version", range(19))
-def test_an_answer_cut_short_anywhere_is_malformed(version: int) -> None:
+def test_truncated_response_is_malformed(version: int) -> None:
     frame = sample(version)
     read_response(version, frame)
 
@@ -226,7 +226,7 @@ def test_an_answer_cut_short_anywhere_is_malformed(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(19))
-def test_an_answer_with_something_behind_it_is_malformed(version: int) -> None:
+def test_response_with_trailing_bytes_is_malformed(version: int) -> None:
     with pytest.raises(MalformedFrame, match="1 bytes too many"):
         read_response(version, sample(version) + b"\0")
 
