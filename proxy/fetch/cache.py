@@ -278,7 +278,10 @@ class LogCache:
         return known is None or (known[0] < log.log.end and log.offsets[0] < 0)
 
     def request_offsets_now(self, reader: "Positions", now_s: float) -> None:
-        """Queue logs of *reader* with unknown offsets that are in a long poll: another fetcher requests them."""
+        """Queue logs of *reader* with unknown offsets whose parked request waits longer than the client fetch.
+
+        A request of another fetcher has them next.
+        """
         for fetcher in list(reader.fetchers):
             is_long = fetcher.is_parked and fetcher.waits_longer_than(now_s + INSTANT_S, reader.min_bytes)
             for log in list(fetcher.without_offsets) if is_long else ():
@@ -560,8 +563,9 @@ class LogCache:
     def is_served(self, log: SharedLog, now_s: float) -> bool:
         """Return whether a response, a new connection or a timer will continue fetches that wait at its end (L1).
 
-        The log is on a fetcher that has a request in flight, is connecting or is delayed until a later time; or it
-        is queued while a fetcher of its source has a request in flight or is connecting.
+        The log is on a fetcher that has a request in flight, is connecting or has delayed its next request; or it
+        is queued while a fetcher of its source has a request in flight or is connecting. A log that is confirmed at
+        its end need not be served; see ``Positions.unserved``.
         """
         fetcher = log.fetcher
         if fetcher is None:

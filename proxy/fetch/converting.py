@@ -104,7 +104,8 @@ class Job:
 
         With ``Converted``, they are fewer than those of ``reply`` if the conversion ends at a limit, at damage or
         at a refused codec. With ``NothingForClient``, ``IncompleteEntry`` or an error, they are all of them, though
-        the response has none.
+        the response has none. Sidefetch reads on behind them only after ``NothingForClient``; after the others, the
+        client's next fetch decides.
         """
         records = memoryview(self.reply.records) if self.conversion is None else self.conversion.source
         if len(records) == len(self.reply.records):

@@ -58,7 +58,8 @@ class FetchParams:
         """Whether the client's max wait is below 10 ms, so that it may expect to read records just written.
 
         A parked upstream fetch, which waits at the broker, does not show that there is nothing new for such a
-        client: its response may be on the way. Only the response to a fetch sent after the client's shows it.
+        client: its response may be on the way. Only the response to a fetch sent after the client's shows it (but
+        see ``LogCache.drain`` for the shutdown).
         """
         return self.options.max_wait_ms < _INSTANT_MS
 
@@ -135,7 +136,7 @@ class Exchange:
         )
 
     def has_epoch(self, topic: Topic, partition: int) -> bool:
-        """Return whether the request has a leader epoch for the partition.
+        """Return whether the request, or the client's session, has a leader epoch for the partition.
 
         Cost: O(topics of the request + partitions of the topic).
         """

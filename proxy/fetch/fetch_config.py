@@ -56,7 +56,9 @@ class FetchConfig:
     ) -> tuple[object, str | None]:
         """Return the owner of the log cache that *reader* uses, and the client id of upstream fetches.
 
-        The owner is equal for clients that share; it is *reader* itself if the client shares with no other.
+        The owner is equal for clients that share. It is *reader* itself, which shares with no other, only if reads
+        are not shared or *is_excepted*. Clients whose login cannot be repeated have no reader: their fetches are
+        forwarded.
 
         Args: client_id: the client id of the client.
               is_excepted: whether a rule of ``share-reads-except`` selects the client's fetch.

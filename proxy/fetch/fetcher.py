@@ -156,8 +156,11 @@ class Fetcher:
     """The time before which no request is sent, as all waiting clients want more bytes than there are, or as many
     logs of the live fetcher are to join."""
     confirmed: int = 0
-    """The number of the last client fetch for which all its logs, except for ``cut``, are confirmed: the broker
-    has said that there is nothing beyond their ends."""
+    """The number of the last client fetch for which all its logs, except for ``cut``, are confirmed.
+
+    A log is confirmed if a response that counts for the client fetch had records for it, or showed that there are
+    none beyond its end.
+    """
     rejections: int = 0
     """The number of rejected responses and lost connections in a row."""
     is_wanted: bool = False
@@ -196,7 +199,8 @@ class Fetcher:
 
     @property
     def has_session(self) -> bool:
-        """Whether the next request can continue a fetch session with the broker."""
+        """Whether there is a fetch session with the broker; the next request continues it, or is a full one and
+        ends it."""
         return self._session.session_id != NO_SESSION
 
     @property
@@ -240,7 +244,10 @@ class Fetcher:
 
     @property
     def late_s(self) -> float | None:
-        """The time by which the response must have begun, or a follower's connection be open; None if neither."""
+        """The time by which the response to the request in flight must be complete or, if it is large, have begun.
+
+        Without one, the time by which a follower's connection must be open. None if nothing is late at any time.
+        """
         if self._in_flight is None:
             return self._opens_by_s
         return None if self.is_answering else self._in_flight.late_s
@@ -250,8 +257,8 @@ class Fetcher:
 
         It does if a response has confirmed it (``confirmed``): usually to a request that was sent after the client
         fetch began, or to a long poll that was waiting then. It also does while a long poll is in flight whose
-        response has not begun, if it was sent before the client fetch began or has been in flight for 50 ms; time
-        in which the broker throttles does not count.
+        response has not begun, if the broker has read it, which it does not while it throttles (``heard_s``), and
+        it was sent before the client fetch began or the broker read it at least 50 ms ago.
 
         Args: is_probe: whether only a response confirms it.
               has_records: whether the client's response has records or errors of other logs; a request that waits

@@ -129,7 +129,8 @@ class CachedLog:
     def slice(self, offset: int, most_bytes: int, *, at_least_one: bool, is_joined: bool = True) -> Slice | None:
         """Return the entries from *offset* on that fit into *most_bytes*.
 
-        Return None if *offset* is outside the log or at its end, or if no entry fits.
+        Return None if *offset* is outside the log or at its end, or if no entry fits. Records of one broker
+        response are a view of it; those of several are a copy.
 
         Args: at_least_one: whether a first entry that is larger than *most_bytes* is returned whole (KIP-74).
               is_joined: whether the slice may have entries of several broker responses.

@@ -293,10 +293,12 @@ class Positions:
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether responses have confirmed for the client fetch that its logs have no more records.
+        """Whether each log has had a response for the client fetch: records, or that there are none at its end.
 
-        Logs may have undelivered records; those of them on no fetcher need no confirmation. False while a partition
-        is loose. Cost: O(fetchers + logs on no fetcher + logs that were cut off).
+        After records, the broker may have more. A log that has left its fetcher keeps its confirmation; one on no
+        fetcher that has undelivered records needs none. False while a partition is loose, that is, while its log
+        must be looked for, for instance after a delivery; and while the client waits at the end of a log for which
+        a response had no room. Cost: O(fetchers + logs on no fetcher + logs that were cut off).
         """
         if self.loose or any(key not in self.ready for key in self._unconfirmed()):
             return False
@@ -359,7 +361,7 @@ class Positions:
         return max(sum(not fetcher.is_parked for fetcher in self.fetchers), 1)
 
     def remaining_s(self, now_s: float) -> float:
-        """Return the rest of the client's max wait in seconds, at least 0."""
+        """Return the seconds until ``deadline_s``, at least 0: the rest of the max wait, less during a shutdown."""
         return max(self.deadline_s - now_s, 0.0)
 
     def is_due(self, now_s: float) -> bool:
@@ -416,6 +418,8 @@ class Positions:
         """Record that *log* is on the fetcher *now* for this client, instead of *before*; None: on no fetcher.
 
         The log has changed its fetcher, or the client begins (*before* is None) or ends (*now* is None) to read it.
+        If the client fetch waits, it joins ``waiting`` of *now*, so that requests are sent for it. It leaves that
+        of *before* with its last log there.
         """
         key = log.key.partition
         if before is not None:

@@ -53,7 +53,7 @@ _PLAIN_S: Final = 30.0
 
 
 class Caches(Protocol):
-    """The log caches of a process, by sharing key."""
+    """The log caches of a process, by sharing key, for one client connection: ``ClientCaches`` of ``net``."""
 
     def join(self, key: CacheKey, reader: "Reader", client_id: str | None) -> LogCache:
         """Add *reader* to the members of the log cache of *key*, which is created if needed; return the cache.
@@ -235,7 +235,11 @@ class Reader:
         return self._exchange is not None
 
     def depends_on(self, fetcher: Fetcher) -> bool:
-        """Return whether the open client fetch waits for *fetcher*: for its records or its first connection."""
+        """Return whether the loss of *fetcher*'s connection concerns the open client fetch.
+
+        It does if the client fetch waits for the first connection, or waits for logs and reads one on *fetcher*,
+        whether or not a request is in flight.
+        """
         at = self._at
         is_read = at is not None and at.is_waiting and fetcher in at.fetchers
         return is_read or self.is_connecting_to(fetcher)
@@ -335,8 +339,10 @@ class Reader:
     def source_lost(self, *, gives_up: bool, now_s: float) -> None:
         """Try again after a connection to a leader was lost or not opened, or a broker's responses were unusable.
 
-        If *gives_up*, or at the fourth such event of a client fetch, the client gets a retriable error for each
-        partition.
+        If the client fetch waits for its first connection, the command to open it is repeated. If it waits for
+        logs, those of the connection were dropped, and it finds new ones. In other phases nothing is done. If
+        *gives_up*, or at the fourth such event of a client fetch, the client gets a retriable error for each
+        partition instead, and the metadata is refreshed.
         """
         exchange, at = self._exchange, self._at
         if exchange is None or at is None or not isinstance(self._phase, Connecting | Collecting):

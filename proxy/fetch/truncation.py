@@ -22,6 +22,9 @@ _PARTITIONS: Final = 100_000
 class TruncationDetector:
     """The offset and leader epoch up to which client ids last read partitions: 100,000 entries at most.
 
+    It serves clients that send no leader epochs, as all below Fetch v9. The least recently used entry is dropped
+    first.
+
     The key is the client id, within its principal, rather than the connection, since a new leader means another
     connection. One offset is kept for each client id and partition, that of the last read: a client that continues
     at exactly this offset is taken for the one that read up to it. For other clients with the same id, truncation
