@@ -59,7 +59,7 @@ async def probe_cluster(upstream: UpstreamConfig, dial: Dial) -> ClusterInfo | l
         return found
     through, answer = found
     brokers = tuple(BrokerInfo(b.node_id, Address(b.host, b.port), b.rack or None) for b in answer.brokers)
-    return ClusterInfo(answer.cluster_id, through, await _ask_each(brokers, upstream.connect_timeout_s, dial))
+    return ClusterInfo(answer.cluster_id, through, await _inspect_each(brokers, upstream.connect_timeout_s, dial))
 
 
 async def read_topics(upstream: UpstreamConfig, dial: Dial) -> MetadataResponse | list[str]:
@@ -112,11 +112,11 @@ async def _first_answer(
     return failures
 
 
-async def _ask_each(brokers: tuple[BrokerInfo, ...], timeout_s: float, dial: Dial) -> tuple[BrokerInfo, ...]:
+async def _inspect_each(brokers: tuple[BrokerInfo, ...], timeout_s: float, dial: Dial) -> tuple[BrokerInfo, ...]:
     seen: dict[int, BrokerInfo] = {}
     limit = trio.CapacityLimiter(_AT_ONCE)
 
-    async def ask(broker: BrokerInfo) -> None:
+    async def inspect(broker: BrokerInfo) -> None:
         async with limit:
             try:
                 with _time_limit(timeout_s):
@@ -133,7 +133,7 @@ async def _ask_each(brokers: tuple[BrokerInfo, ...], timeout_s: float, dial: Dia
 
     async with trio.open_nursery() as nursery:
         for broker in brokers:
-            nursery.start_soon(ask, broker)
+            nursery.start_soon(inspect, broker)
     return tuple(seen[broker.node] for broker in brokers)
 
 

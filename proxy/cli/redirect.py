@@ -115,7 +115,7 @@ def _carry_out(script: str, arguments: argparse.Namespace) -> int:
         return 1
     if done.returncode == 0:
         return 0
-    said = " ".join(done.stderr.split())
-    remedy = next((remedy for sign, remedy in _REMEDIES.items() if sign in said), None)
-    print(f"sidefetch: nft: {said}" + (f"; {remedy}" if remedy else ""), file=sys.stderr)
+    stderr = " ".join(done.stderr.split())
+    remedy = next((remedy for sign, remedy in _REMEDIES.items() if sign in stderr), None)
+    print(f"sidefetch: nft: {stderr}" + (f"; {remedy}" if remedy else ""), file=sys.stderr)
     return 1

@@ -127,7 +127,7 @@ def _brokers(document: Mapping[str, Any]) -> Table:
         table.add_column(name, justify="right" if name in ("Records", "Now", "Fetches", "Sessions") else "left")
     for each in document["brokers"]:
         is_ours = each["rack"] is not None and each["rack"] == document["rack"]
-        asked = sum(each["partitions"].values())
+        requested = sum(each["partitions"].values())
         table.add_row(
             "others" if each["node"] < 0 else str(each["node"]),
             Text(_plain(each["rack"] or "-"), "green" if is_ours else ""),
@@ -135,7 +135,8 @@ def _brokers(document: Mapping[str, Any]) -> Table:
             f"{short_bytes(each['bytes_per_s'])}/s",
             f"{each['fetches']:,}",
             str(each["sessions"]),
-            ", ".join(f"{why} {_share(count, asked)}" for why, count in each["partitions"].items() if count) or "-",
+            ", ".join(f"{why} {_share(count, requested)}" for why, count in each["partitions"].items() if count)
+            or "-",
         )
     return table
 

@@ -34,8 +34,8 @@ def diagnose_security(config: Config) -> Iterator[Diagnostic]:
         yield Diagnostic(
             "warning", "listen-sasl-file without listen-tls-cert: passwords of PLAIN can be read on the network"
         )
-    asks_nobody = down.sasl_file is None and down.tls_client_ca is None
-    if asks_nobody and up.sasl not in ("none", "client"):
+    accepts_anybody = down.sasl_file is None and down.tls_client_ca is None
+    if accepts_anybody and up.sasl not in ("none", "client"):
         yield Diagnostic(
             "note",
             f"every client has the rights of Sidefetch's own login ({up.sasl}), because clients need no login",

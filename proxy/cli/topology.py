@@ -44,7 +44,7 @@ def _run(arguments: argparse.Namespace) -> int:
         )
     import trio
 
-    answer = trio.run(_ask, config)
+    answer = trio.run(_read_metadata, config)
     if isinstance(answer, list):
         print("\n".join(["No bootstrap server answers", *(f"  {line}" for line in answer)]), file=sys.stderr)
         return 1
@@ -57,7 +57,7 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _ask(config: Config) -> Any:
+async def _read_metadata(config: Config) -> Any:
     from proxy.cli.probe import read_topics
     from proxy.net.upstream.access import access_of
     from proxy.net.upstream.brokers import dial

@@ -82,7 +82,7 @@ def add_to(commands: Commands) -> None:
 def _action(
     actions: Any,
     name: str,
-    ask: "Callable[[SparkSession, argparse.Namespace], DataFrame]",
+    analyze: "Callable[[SparkSession, argparse.Namespace], DataFrame]",
     what: str,
     *,
     ledgers: bool = True,
@@ -95,7 +95,7 @@ def _action(
         parser.add_argument("ledgers", metavar="LEDGER", nargs="+", help="folder, file, or URL that Spark can read")
     parser.add_argument("--csv", action="store_true", help="print all rows, as CSV")
     add_flags(parser)
-    parser.set_defaults(run=_run, ask=ask)
+    parser.set_defaults(run=_run, analyze=analyze)
     return parser
 
 
@@ -127,7 +127,7 @@ def _pairs(parser: argparse.ArgumentParser, flag: str, metavar: str, what: str) 
 def _run(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments.conf)
     with spark_at(arguments.master, settings) as spark:
-        answer = arguments.ask(spark, arguments)
+        answer = arguments.analyze(spark, arguments)
         rows = answer.toLocalIterator()
         if arguments.csv:
             csv.writer(sys.stdout, lineterminator="\n").writerows([answer.columns, *rows])
@@ -212,13 +212,13 @@ def _chunks(spark: "SparkSession", arguments: argparse.Namespace) -> "DataFrame"
 def _upgrade(spark: "SparkSession", arguments: argparse.Namespace) -> "DataFrame":
     from proxy.analysis.whatif.upgrade import upgrade
 
-    goes = upgrade(
+    upgrades = upgrade(
         _ledger(spark, arguments),
         client_ids=arguments.client_id,
         software=arguments.software,
         keeps_sessions=not arguments.no_sessions,
     )
-    return goes.sort(goes.is_upgraded.desc(), goes.converted_bytes.desc(), goes.full_fetches.desc())
+    return upgrades.sort(upgrades.is_upgraded.desc(), upgrades.converted_bytes.desc(), upgrades.full_fetches.desc())
 
 
 def _ledger(spark: "SparkSession", arguments: argparse.Namespace) -> Any:

@@ -126,9 +126,9 @@ def _pair(side: str, cert: str | None, key: str | None, password: str | None) ->
 def _upstream_sasl(up: UpstreamSecurity) -> Iterator[str]:
     password = {"username-file": up.username_file, "password-file": up.password_file}
     grant = {"client-id-file": up.client_id_file, "client-secret-file": up.client_secret_file}
-    asked = {**grant, "scope": up.scope, "token-ca": up.token_ca}
+    token_options = {**grant, "scope": up.scope, "token-ca": up.token_ca}
     needed: dict[str, str | None] = {}
-    unused = {**password, **asked, "token-file": up.token_file, "token-url": up.token_url}
+    unused = {**password, **token_options, "token-file": up.token_file, "token-url": up.token_url}
     if up.sasl == "PLAIN" or up.sasl.startswith("SCRAM"):
         needed = password
     elif up.sasl == "OAUTHBEARER":
@@ -138,7 +138,9 @@ def _upstream_sasl(up: UpstreamSecurity) -> Iterator[str]:
                 " upstream-sasl-token-file or upstream-sasl-token-url"
             )
             return
-        needed = {"token-file": up.token_file} if up.token_url is None else {**asked, "token-url": up.token_url}
+        needed = (
+            {"token-file": up.token_file} if up.token_url is None else {**token_options, "token-url": up.token_url}
+        )
         yield from (
             f"upstream-sasl-{name}: not given; accepted: a file, because upstream-sasl-token-url needs it"
             for name, value in grant.items()

@@ -29,22 +29,22 @@ class KafkaConnection:
         self._correlation_id = 0
         self._expected: list[tuple[int, int, int]] = []
 
-    async def call(self, api: str, version: int, said: Mapping[str, Any]) -> Any:
+    async def call(self, api: str, version: int, values: Mapping[str, Any]) -> Any:
         """Send a request, wait for the response, and return its body as a message object of the library kio.
 
         No other response may be outstanding on the connection.
 
         Args:   api: its name in ``broker.KEYS``, such as ``list_offsets``.
-                said: the fields of the request's body, as nested dicts; fields that are left out get a default.
+                values: the fields of the request's body, as nested dicts; fields that are left out get a default.
         Raises: OSError: the broker closed the connection, or did not answer within 20 s.
         """
-        await self.send(api, version, said)
+        await self.send(api, version, values)
         return await self.receive()
 
-    async def send(self, api: str, version: int, said: Mapping[str, Any]) -> None:
+    async def send(self, api: str, version: int, values: Mapping[str, Any]) -> None:
         self._correlation_id += 1
         self._expected.append((KEYS[api], version, self._correlation_id))
-        frame = encode_request(KEYS[api], version, self._correlation_id, "sidefetch-demo", said)
+        frame = encode_request(KEYS[api], version, self._correlation_id, "sidefetch-demo", values)
         await self.send_frame(frame)
 
     async def receive(self) -> Any:

@@ -96,18 +96,18 @@ def _fields(schema: type) -> tuple[_Field, ...]:
     return tuple(plan)
 
 
-def build(schema: type, said: Mapping[str, Any]) -> Any:
-    """Return an object of kio's message class *schema* with the values of *said*, nested dicts by field name.
+def build(schema: type, values: Mapping[str, Any]) -> Any:
+    """Return an object of kio's message class *schema* with *values*, nested dicts by field name.
 
     Values for fields that the class does not have are ignored; fields without a value get their default or zero.
     """
-    values: dict[str, Any] = {}
+    filled: dict[str, Any] = {}
     for name, nested, many, convert, default in _fields(schema):
-        if name not in said:
+        if name not in values:
             if default is not _OWN_DEFAULT:
-                values[name] = default
+                filled[name] = default
             continue
-        value = said[name]
+        value = values[name]
         if value is not None:
             if nested is not None:
                 value = tuple([build(nested, item) for item in value]) if many else build(nested, value)
@@ -115,8 +115,8 @@ def build(schema: type, said: Mapping[str, Any]) -> Any:
                 value = tuple(value)
             elif convert is not None:
                 value = convert(value)
-        values[name] = value
-    return schema(**values)
+        filled[name] = value
+    return schema(**filled)
 
 
 @attrs.frozen
@@ -143,34 +143,34 @@ def read_request(frame: bytes) -> ReceivedRequest:
     return ReceivedRequest(key, version, header.correlation_id, header.client_id, body)
 
 
-def _frame(schema: Any, header: Mapping[str, object], said: Mapping[str, Any]) -> bytes:
+def _frame(schema: Any, header: Mapping[str, object], values: Mapping[str, Any]) -> bytes:
     buffer = io.BytesIO(b"\0\0\0\0")
     buffer.seek(4)
     header_schema = schema.__header_schema__
     entity_writer(header_schema)(buffer, build(header_schema, header))
-    entity_writer(schema)(buffer, build(schema, said))
+    entity_writer(schema)(buffer, build(schema, values))
     size = buffer.tell() - 4
     buffer.seek(0)
     buffer.write(size.to_bytes(4, "big"))
     return buffer.getvalue()
 
 
-def encode_response(key: ApiKey, version: int, correlation_id: int, said: Mapping[str, Any]) -> bytes:
-    """Encode a response as a frame with its size prefix; *said* has the values of its body, as for ``build``."""
-    return _frame(load_response_schema(key, version), {"correlation_id": correlation_id}, said)
+def encode_response(key: ApiKey, version: int, correlation_id: int, values: Mapping[str, Any]) -> bytes:
+    """Encode a response as a frame with its size prefix; *values* are those of its body, as for ``build``."""
+    return _frame(load_response_schema(key, version), {"correlation_id": correlation_id}, values)
 
 
 def encode_request(
-    key: ApiKey, version: int, correlation_id: int, client_id: str | None, said: Mapping[str, Any]
+    key: ApiKey, version: int, correlation_id: int, client_id: str | None, values: Mapping[str, Any]
 ) -> bytes:
-    """Encode a request as a frame with its size prefix; *said* has the values of its body, as for ``build``."""
+    """Encode a request as a frame with its size prefix; *values* are those of its body, as for ``build``."""
     header = {
         "request_api_key": key,
         "request_api_version": version,
         "correlation_id": correlation_id,
         "client_id": client_id,
     }
-    return _frame(load_request_schema(key, version), header, said)
+    return _frame(load_request_schema(key, version), header, values)
 
 
 def read_response(key: ApiKey, version: int, frame: bytes) -> tuple[int, Any]:

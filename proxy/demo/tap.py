@@ -81,7 +81,7 @@ class _Conversation:
         self._port = port
         self._up = _Frames(keep_bytes=_MOST_KEPT_BYTES)
         self._down = _Frames(keep_bytes=_MOST_KEPT_BYTES)
-        self._asked: deque[tuple[int, int, int, int]] = deque()
+        self._in_flight: deque[tuple[int, int, int, int]] = deque()
 
     def count_requests(self, data: memoryview) -> None:
         for frame, size in self._up.feed(data):
@@ -90,12 +90,12 @@ class _Conversation:
                 request = read_request(*read_request_header(frame))
                 stride = request_layout(request.version).stride
                 named = sum(len(section.entries) // stride for section in request.sections)
-                self._asked.append((correlation_id, request.version, size, named))
+                self._in_flight.append((correlation_id, request.version, size, named))
 
     def count_responses(self, data: memoryview) -> None:
         for frame, size in self._down.feed(data):
-            if self._asked and self._asked[0][0] == int.from_bytes(frame[:4], "big", signed=True):
-                _, version, request_bytes, named = self._asked.popleft()
+            if self._in_flight and self._in_flight[0][0] == int.from_bytes(frame[:4], "big", signed=True):
+                _, version, request_bytes, named = self._in_flight.popleft()
                 self._tap.fetches += 1
                 self._tap.named += named
                 self._tap.request_bytes += request_bytes

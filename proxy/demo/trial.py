@@ -96,7 +96,7 @@ async def _count_partitions(config: Config, topic: str) -> int:
     request = MetadataRequest(
         topics=(MetadataRequestTopic(name=TopicName(topic)),), allow_auto_topic_creation=False
     )
-    (found,) = (await _ask(config, request)).topics
+    (found,) = (await _send_request(config, request)).topics
     if found.error_code:
         if found.error_code == ErrorCode.unknown_topic_or_partition:
             raise DemoFailed(f"the cluster has no topic {topic!r}")
@@ -107,7 +107,7 @@ async def _count_partitions(config: Config, topic: str) -> int:
     return len(found.partitions)
 
 
-async def _ask(config: Config, request: MetadataRequest) -> MetadataResponse:
+async def _send_request(config: Config, request: MetadataRequest) -> MetadataResponse:
     """Return the response of the first broker that answers. Raises: DemoFailed: none does."""
     access, timeout_s = access_of(config.upstream_security), config.upstream.connect_timeout_s
     problems = []

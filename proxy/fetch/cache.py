@@ -413,14 +413,14 @@ class LogCache:
             self._find_left_out(fetcher, response)
         self._count_cuts(fetcher, has_records=response.record_bytes > 0)
         for log in list(fetcher.checked):
-            if result.asked(log.key.partition) is not None:
+            if result.requested(log.key.partition) is not None:
                 for reader in list(log.readers):
                     reader.owner.truncation_checked(log)
         self._pace(fetcher, response.record_bytes, now_s)
         if fetcher.id.kind is FetcherKind.CATCH_UP:
             for log in list(fetcher.logs.values()):
                 self._leave_catch_up(log, result)
-        elif any(result.asked(log.key.partition) is not None for log in fetcher.without_offsets):
+        elif any(result.requested(log.key.partition) is not None for log in fetcher.without_offsets):
             # The session says "unchanged" of a partition whose offsets are not known here.
             fetcher.restart()
             self._count_rejection(fetcher, now_s)
@@ -707,7 +707,7 @@ class LogCache:
 
     def _leave_catch_up(self, log: SharedLog, result: FetchResult) -> None:
         """Remove a log from the catch-up fetcher after its response, and queue it if readers need more of it."""
-        if result.asked(log.key.partition) is None:
+        if result.requested(log.key.partition) is None:
             return
         self._leave_fetcher(log)
         for reader in log.readers:
@@ -841,9 +841,11 @@ class LogCache:
         for topic, replies in result.response.topics:
             for reply in replies:
                 key = PartitionKey(topic, reply.partition)
-                wanted, log = result.asked(key), fetcher.logs.get(key)
+                wanted, log = result.requested(key), fetcher.logs.get(key)
                 if wanted is None:
                     continue
+                if log is not None:
+                    key = log.key.partition  # one object for all tables, since there are many partitions
                 is_current = log is not None and log.log.end == wanted.offset and log.key.epoch == wanted.epoch
                 if not reply.error:
                     self._learn_offsets(fetcher, log, key, reply, wanted.epoch)
@@ -894,14 +896,14 @@ class LogCache:
                 del fetcher.cut[log]
                 log.cuts = 0
 
-    def _drop_outdated(self, key: PartitionKey, epoch: int, error: int, asked: SharedLog | None) -> None:
-        """Drop the logs with entries of a partition for which its leader sent *error*, except *asked*.
+    def _drop_outdated(self, key: PartitionKey, epoch: int, error: int, requested: SharedLog | None) -> None:
+        """Drop the logs with entries of a partition for which its leader sent *error*, except *requested*.
 
-        *asked* is the log of the request: its readers get the error.
+        *requested* is the log of the request: its readers get the error.
         """
         if error != ErrorCode.offset_out_of_range:
             for log in list(self._index.of_partition(key)):
-                if log.log.size_bytes and log.key.epoch == epoch and log is not asked:
+                if log.log.size_bytes and log.key.epoch == epoch and log is not requested:
                     self.void(log)
 
     def _learn_offsets(

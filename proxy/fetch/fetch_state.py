@@ -200,7 +200,10 @@ class FetchState:
         self.checked.add(key)
 
     def end_check(self, key: PartitionKey) -> bool:
-        """End the truncation check of a partition (see ``check``); return whether there was one."""
+        """End the truncation check of a partition (see ``check``); return whether there was one.
+
+        The partition is requested without a last fetched epoch from now on, at the same offset.
+        """
         if key not in self.checked:
             return False
         self.checked.discard(key)

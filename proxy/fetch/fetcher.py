@@ -103,7 +103,7 @@ class FetchResult:
     response: FetchResponse
     outcome: AcceptedResponse | RejectedResponse
     """Whether the response may be used; a rejected one has a top-level error, or contradicts the session."""
-    asked: Callable[[PartitionKey], FetchPartition | None]
+    requested: Callable[[PartitionKey], FetchPartition | None]
     """Returns the requested offset of a partition, also of one that only the session has; None if it was not
     requested. It is valid until the next request is sent."""
     sent_s: float
@@ -114,7 +114,10 @@ class FetchResult:
     _session_records: tuple[EmitRecord, ...]
 
     def records(self, kept_bytes: int = 0) -> Iterator[EmitRecord]:
-        """Yield the telemetry of the fetch and of its session; *kept_bytes* of its records were added to logs."""
+        """Yield the telemetry of the fetch and of its session.
+
+        *kept_bytes*: the size of its records that went to logs, or unchanged to clients; the rest were dropped.
+        """
         yield EmitRecord(self._record(kept_bytes))
         yield from self._session_records
 
@@ -437,7 +440,8 @@ class Fetcher:
     def answering(self, number: int) -> None:
         """Record that a large response has begun to arrive: the request is neither late nor parked from now on.
 
-        *number*: the number of the last client fetch that has begun; a long poll confirms nothing for later ones.
+        *number*: the number of the last client fetch for which the response to a long poll counts; 0 if it counts
+        only for those that had begun before the request.
         """
         if self._in_flight is not None and self._in_flight.begun_number is None:
             self._in_flight = attrs.evolve(self._in_flight, begun_number=number)
@@ -455,8 +459,8 @@ class Fetcher:
 
         No request is in flight afterwards, unless it raises.
 
-        Args: number: the number of the last client fetch for which the response to a long poll counts; after
-                  ``answering``, the number from there counts instead.
+        Args: number: the response to a long poll counts for all client fetches up to this number, or up to the
+                  number of ``answering`` if that was called; never for fewer than had begun before the request.
               topic_name: returns the name of a topic for telemetry.
               client_fetches: the number of client fetches that the response serves, for telemetry.
         Raises: BrokerProtocolError: *frame* is malformed, or no response to the request in flight. The caller must
@@ -507,8 +511,8 @@ class Fetcher:
             case RejectedResponse(why):
                 is_crowded = why is RejectionReason.EVICTED
             case AcceptedResponse(session_id):
-                asked_for_one = plan.epoch == INITIAL_EPOCH and not response.throttle_ms
-                is_crowded = asked_for_one and session_id == NO_SESSION
+                has_requested_one = plan.epoch == INITIAL_EPOCH and not response.throttle_ms
+                is_crowded = has_requested_one and session_id == NO_SESSION
         if is_crowded:
             self._sessionless_until_s = now_s + _BACK_OFF_S * (1 + self._jitter)
 
@@ -544,13 +548,13 @@ class Fetcher:
 
 
 def _is_behind(
-    response: FetchResponse, max_bytes: int, asked: Callable[[PartitionKey], FetchPartition | None]
+    response: FetchResponse, max_bytes: int, requested: Callable[[PartitionKey], FetchPartition | None]
 ) -> bool:
     """Return whether *response* uses half of a limit or more, so that there are probably more records."""
     total_bytes = 0
     for topic, replies in response.topics:
         for reply in replies:
-            wanted = asked(PartitionKey(topic, reply.partition)) if len(reply.records) else None
+            wanted = requested(PartitionKey(topic, reply.partition)) if len(reply.records) else None
             if wanted is not None and 2 * len(reply.records) >= wanted.max_bytes:
                 return True
             total_bytes += len(reply.records)

@@ -93,35 +93,35 @@ class CachedLog:
         return self._chunks[0].arrived_s if self._chunks else float("inf")
 
     def append(
-        self, asked: int, records: memoryview, aborted: Iterable[AbortedPair] = (), *, now_s: float = 0.0
+        self, offset: int, records: memoryview, aborted: Iterable[AbortedPair] = (), *, now_s: float = 0.0
     ) -> bool:
-        """Append the whole entries of a fetch response; return False, with no change, if none reaches *asked*.
+        """Append the whole entries of a fetch response; return False, with no change, if none reaches *offset*.
 
         An entry that is incomplete, or has an impossible size or offset, is cut off with all that follow it.
 
-        Args: asked: the offset of the request.
+        Args: offset: the offset of the request.
               aborted: the aborted transactions that the response lists.
               now_s: the time of the response.
-        Raises: ValueError: *asked* is not ``end``, so the response belongs to an earlier state of the log; or the
+        Raises: ValueError: *offset* is not ``end``, so the response belongs to an earlier state of the log; or the
                     first entry begins below ``end``, which is allowed only if the log has no entries.
                 BadRecords: the header of an entry is damaged; noticed only while the marker of an aborted
                     transaction is looked for.
         """
-        if asked != self.end:
-            raise ValueError(f"a response from offset {asked} on does not continue a log that ends at {self.end}")
+        if offset != self.end:
+            raise ValueError(f"a response from offset {offset} on does not continue a log that ends at {self.end}")
         whole = whole_entries(records, len(records)) if records else None
-        if whole is None or whole.next_offset <= asked:
+        if whole is None or whole.next_offset <= offset:
             return False
         records = records[: whole.end]
-        if self._chunks and int.from_bytes(records[:8]) < asked:
-            raise ValueError(f"a batch from {int.from_bytes(records[:8])} on overlaps a log that ends at {asked}")
+        if self._chunks and int.from_bytes(records[:8]) < offset:
+            raise ValueError(f"a batch from {int.from_bytes(records[:8])} on overlaps a log that ends at {offset}")
         if listed := tuple(aborted):
             self._aborted = self._aborted or AbortedTransactions()
             self._aborted.add(listed)
         if self._aborted is not None:
             self._aborted.walk(records)
         self._chunks = self._chunks or []
-        self._chunks.append(_Chunk(asked, whole.next_offset, records, now_s))
+        self._chunks.append(_Chunk(offset, whole.next_offset, records, now_s))
         self._size_bytes += len(records)
         self.end = whole.next_offset
         return True

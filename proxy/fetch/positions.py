@@ -145,7 +145,10 @@ class Positions:
             self.cache.void(log)
 
     def void_all(self) -> None:
-        """Drop the client's logs, unless clients share the log cache; new ones must be found."""
+        """Drop the client's logs, so that new ones must be found; no effect if clients share the log cache.
+
+        Call this when the client's Fetch version or isolation level has changed.
+        """
         if self.cache.key.is_exclusive:
             for log in list(self.logs.values()):
                 self.cache.void(log)
@@ -315,7 +318,8 @@ class Positions:
     def parked_times_s(self) -> Iterator[float]:
         """Yield the time from which each request in flight counts as parked, if it can be parked.
 
-        These are the requests of fetchers with logs of the client. A request without max wait, for instance, is
+        These are the requests of fetchers with logs of the client. The time is that at which the broker reads the
+        request, and 50 ms more in some cases; see ``Fetcher.sure_s``. A request without max wait, for instance, is
         never parked, but its time is yielded as well.
         """
         for fetcher in self.fetchers:

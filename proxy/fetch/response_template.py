@@ -23,8 +23,8 @@ _NOTHING_KNOWN: Final = (UNKNOWN, UNKNOWN, UNKNOWN)
 class PartitionUpdate(NamedTuple):
     """One partition of a single response, spliced in for its template row and not kept there.
 
-    It has records or an error, or else a preferred replica or a diverging epoch. After ``IncompleteEntry`` it has
-    no records and no error.
+    It has records or an error, or else a preferred replica or a diverging epoch. It has none of these if a
+    conversion found no complete entry at or behind the client's offset (``IncompleteEntry``).
     """
 
     reply: PartitionReply

@@ -202,10 +202,10 @@ class LogIndex:
         return self._logs.keys()
 
     def overtaken(self, log: SharedLog) -> Iterator[SharedLog]:
-        """Yield the other logs of its identity whose end is within *log*, after *log* has grown.
+        """Yield the logs that need not be filled further after *log* has grown.
 
-        Also yield *log* itself, once for each of these logs that contains its end or ends there. A yielded log need
-        not be filled further.
+        For each other log of its identity that overlaps *log* or touches it, that is the one of both with the lower
+        end; *log* itself if the ends are equal.
         """
         for other in self._logs.get(log.key.partition, ()):
             if other is not log and other.key == log.key:

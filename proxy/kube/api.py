@@ -66,7 +66,7 @@ class Api:
 
         Raises: ApiFailed: for example, there is none.
         """
-        return await self._ask("GET", path)
+        return await self._request("GET", path)
 
     async def merge(self, path: str, change: Mapping[str, Any]) -> None:
         """Change the object at *path* by the merge patch *change* (RFC 7396).
@@ -75,19 +75,19 @@ class Api:
 
         Raises: ApiFailed: with status code 409 in that case.
         """
-        await self._ask("PATCH", path, change, "application/merge-patch+json")
+        await self._request("PATCH", path, change, "application/merge-patch+json")
 
     async def patch(self, path: str, operations: list[dict[str, Any]]) -> None:
         """Change the object at *path* by the JSON Patch *operations* (RFC 6902): by all of them or none.
 
         Raises: ApiFailed: with status code 422 if a ``test`` operation fails.
         """
-        await self._ask("PATCH", path, operations, "application/json-patch+json")
+        await self._request("PATCH", path, operations, "application/json-patch+json")
 
-    async def _ask(self, method: str, path: str, body: Any = None, content_type: str = "") -> dict[str, Any]:
-        return await trio.to_thread.run_sync(self._asked, method, path, body, content_type, abandon_on_cancel=True)
+    async def _request(self, method: str, path: str, body: Any = None, content_type: str = "") -> dict[str, Any]:
+        return await trio.to_thread.run_sync(self._send, method, path, body, content_type, abandon_on_cancel=True)
 
-    def _asked(self, method: str, path: str, body: Any, content_type: str) -> dict[str, Any]:
+    def _send(self, method: str, path: str, body: Any, content_type: str) -> dict[str, Any]:
         what = f"{method} {path}"
         try:
             token, tls = read_credentials(self.account)

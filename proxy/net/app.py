@@ -119,8 +119,8 @@ def _conversion_policy(config: ConversionConfig) -> Policy:
 def _sasl_policy(config: Config) -> Sasl:
     if config.upstream_security.sasl == "client":
         return Sasl.REQUIRED
-    asks_itself = config.upstream_security.sasl != "none" or config.downstream_security.sasl_file is not None
-    return Sasl.OURS if asks_itself else Sasl.PASSES
+    handles_sasl = config.upstream_security.sasl != "none" or config.downstream_security.sasl_file is not None
+    return Sasl.OURS if handles_sasl else Sasl.PASSES
 
 
 def _fetch_config(

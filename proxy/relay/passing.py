@@ -206,8 +206,8 @@ class PassThrough:
         while self._queue and self._blocked_by is None:
             request = self._queue[0]
             header = request.header
-            asked = header.api_key, header.api_version
-            upgrade = UPGRADES[asked] if asked in TARGETS else None
+            api = header.api_key, header.api_version
+            upgrade = UPGRADES[api] if api in TARGETS else None
             if upgrade is None or upgrade.steps is None:
                 self._queue.popleft()
                 yield from self._forward_unchanged(request)

@@ -136,8 +136,8 @@ def _fetches(facts: MetricsSnapshot) -> Iterator[Point]:
 
 def _routes(facts: MetricsSnapshot) -> Iterator[Point]:
     for route in ("leader", "preferred", "selected", "rackless"):
-        asked = sum(broker.partitions[route] for broker in facts.state.brokers.values())
-        yield asked, {"route": route}
+        requested = sum(broker.partitions[route] for broker in facts.state.brokers.values())
+        yield requested, {"route": route}
 
 
 def _racks(facts: MetricsSnapshot) -> Iterator[Point]:

@@ -55,14 +55,14 @@ class GeneratedFetcher:
     _session_id: int = 0
     _epoch: int = 0
     _created_us: int = 0
-    _asks_at_us: int = 0
+    _requests_at_us: int = 0
     """The earliest time to ask for a session: at the second fetch, and some time after one was lost."""
 
     def begin(self) -> Iterator[Row]:
         """Yield the row of the fetcher's first fetch, which requests no session, so that it takes no slot."""
         at_us = self.now_us + self._round_trip_us()
         yield self._fetch(at_us, 1, "sessionless", at_us - self.now_us, self.size)
-        self.now_us = self._asks_at_us = at_us
+        self.now_us = self._requests_at_us = at_us
 
     def wait(self, until_us: int) -> Iterator[Row]:
         """Yield the rows of long polls without records until *until_us*, and of session events in that time.
@@ -74,9 +74,9 @@ class GeneratedFetcher:
         until_us -= 2 * _ROUND_TRIP_US
         while True:
             if not self._session_id:
-                if max(self._asks_at_us, self.now_us) > until_us:
+                if max(self._requests_at_us, self.now_us) > until_us:
                     return
-                yield from self._ask()
+                yield from self._request_session()
                 continue
             fetches = min(until_us - self.now_us, _RUN_US) // UPSTREAM_MAX_WAIT_US
             if fetches < 1:
@@ -117,9 +117,9 @@ class GeneratedFetcher:
             round_trip_us = self._round_trip_us()
             yield self._fetch(at_us + round_trip_us, 1, "sessionless", round_trip_us, 0)
 
-    def _ask(self) -> Iterator[Row]:
+    def _request_session(self) -> Iterator[Row]:
         """Yield a full fetch, which asks for a session, and the event that it is created or refused."""
-        sent_us = max(self._asks_at_us, self.now_us)
+        sent_us = max(self._requests_at_us, self.now_us)
         at_us = sent_us + self._round_trip_us()
         is_granted = self.rng.random() >= self.mix.refused
         self._session_id = self.rng.randint(1, MAX_SESSION_ID - 7) if is_granted else 0
@@ -127,7 +127,7 @@ class GeneratedFetcher:
         yield self._fetch(at_us, 1, "full", at_us - sent_us, self.size)
         reason = None if is_granted else "the broker has granted none"
         yield self._session(at_us, "created" if is_granted else "refused", reason)
-        self._asks_at_us = at_us + _BACK_OFF_US
+        self._requests_at_us = at_us + _BACK_OFF_US
         self.now_us = at_us
 
     def _end(self, event: str, why: RejectionReason, error: int) -> Iterator[Row]:
@@ -136,7 +136,7 @@ class GeneratedFetcher:
         yield self._fetch(at_us, 1, "incremental", at_us - self.now_us, 0, error=error)
         yield self._session(at_us, event, why.value)
         self._session_id, self._epoch = 0, 0
-        self.now_us, self._asks_at_us = at_us, at_us + _BACK_OFF_US
+        self.now_us, self._requests_at_us = at_us, at_us + _BACK_OFF_US
 
     def _round_trip_us(self) -> int:
         return self.rng.randint(500, _ROUND_TRIP_US)

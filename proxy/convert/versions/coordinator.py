@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 from proxy.convert.versions.entities import read
 from proxy.convert.versions.upgrade import Pieces, SendToBroker, SendToCoordinator
 
-__all__ = ["ask_coordinator"]
+__all__ = ["send_to_coordinator"]
 
 R = TypeVar("R")
 
@@ -23,7 +23,7 @@ _TRIES: Final = 5
 """The most attempts with coordinators; loading a group's offsets, or an election, takes some seconds."""
 
 
-def ask_coordinator(
+def send_to_coordinator(
     group: str, body: Pieces, kind: type[R]
 ) -> Generator[SendToBroker | SendToCoordinator, memoryview | None, R | None]:
     """Return the response of *group*'s coordinator to a request; yield the steps of an upgrade that send it.

@@ -15,7 +15,7 @@ from kio.schema.offset_commit.v2.request import OffsetCommitRequest
 from kio.schema.types import GroupId, TopicName
 from kio.static.primitive import i16, i32, i64
 
-from proxy.convert.versions.coordinator import ask_coordinator
+from proxy.convert.versions.coordinator import send_to_coordinator
 from proxy.convert.versions.entities import Code, Nested, OldRequest, limit_codes, read, recast, write
 from proxy.convert.versions.upgrade import Steps, Upgrade
 from proxy.wire.apis import ApiKey
@@ -77,7 +77,7 @@ class OffsetCommitRequestV1(OldRequest):
 def _steps(kind: type[Any], code: Code, body: memoryview) -> Steps:
     request = read(kind, body)
     upgraded = recast(OffsetCommitRequest, request, member_id=_member_of)
-    answer = yield from ask_coordinator(request.group_id, write(upgraded), v2.OffsetCommitResponse)
+    answer = yield from send_to_coordinator(request.group_id, write(upgraded), v2.OffsetCommitResponse)
     return write(recast(v2.OffsetCommitResponse, answer or _refuse_commit(upgraded), code))
 
 

@@ -11,7 +11,7 @@ from kio.schema.offset_fetch.v1 import response as v1
 from kio.schema.offset_fetch.v1.request import OffsetFetchRequest
 from kio.static.primitive import i64
 
-from proxy.convert.versions.coordinator import ask_coordinator
+from proxy.convert.versions.coordinator import send_to_coordinator
 from proxy.convert.versions.entities import limit_codes, read, write
 from proxy.convert.versions.upgrade import Steps, Upgrade
 from proxy.wire.apis import ApiKey
@@ -30,7 +30,7 @@ _CODE: Final = limit_codes(
 
 def _steps(body: memoryview) -> Steps:
     request = read(OffsetFetchRequest, body)
-    answer = yield from ask_coordinator(request.group_id, [body], v1.OffsetFetchResponse)
+    answer = yield from send_to_coordinator(request.group_id, [body], v1.OffsetFetchResponse)
     response = answer or _refuse_fetch(request)
     topics = (
         dataclasses.replace(topic, partitions=tuple(map(_downgrade_partition, topic.partitions)))

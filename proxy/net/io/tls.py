@@ -287,17 +287,17 @@ def broker_reason(error: OSError) -> str:
     certificate only then.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
-        said, code = error.verify_message, error.verify_code
+        reason, code = error.verify_message, error.verify_code
         if code in _NAME_MISMATCH:
             return (
-                f"the broker's certificate is for another host ({said}): use a host name of the certificate,"
+                f"the broker's certificate is for another host ({reason}): use a host name of the certificate,"
                 " or add this one"
             )
         if code in _UNKNOWN_AUTHORITY:
-            return f"the broker's certificate authority is not known ({said}): set upstream-tls-ca to its file"
+            return f"the broker's certificate authority is not known ({reason}): set upstream-tls-ca to its file"
         if code in _OUT_OF_DATE:
-            return f"the broker's certificate is not valid at this time ({said}): renew it, or set the clock"
-        return f"the broker's certificate is not trusted ({said}): see upstream-tls-ca"
+            return f"the broker's certificate is not valid at this time ({reason}): renew it, or set the clock"
+        return f"the broker's certificate is not trusted ({reason}): see upstream-tls-ca"
     if isinstance(error, ssl.SSLError) and error.reason:
         if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"):
             return "the broker speaks plaintext on this port: set upstream-tls off, or use another port"

@@ -46,16 +46,16 @@ class Heartbeat:
             self._has_ended.set()
 
     def _watch_beats(self, loop: int) -> None:
-        heard, silent = 0, 0
+        last_beats, silent = 0, 0
         while not self._has_ended.wait(self.beat_s):
-            if self._beats == heard:
+            if self._beats == last_beats:
                 silent += 1
                 if silent == self.missed:
                     self.log.error("event-loop-stalled", since_s=silent * self.beat_s, where=_stack_of(loop))
                 continue
             if silent >= self.missed:
                 self.log.warning("event-loop-recovered", stalled_s=silent * self.beat_s)
-            heard, silent = self._beats, 0
+            last_beats, silent = self._beats, 0
 
 
 def _stack_of(thread: int) -> str:

@@ -41,7 +41,7 @@ class SampledValues:
     """
 
     topology: TopologyService
-    asks_brokers: bool
+    reads_metadata: bool
     """Whether Sidefetch itself requests the topology from brokers; False if only clients may authenticate."""
     client_sessions: ClientSessions
     """The fetch sessions of clients with Sidefetch."""
@@ -112,7 +112,7 @@ class Telemetry:
             now_us=now_us,
             version=VERSION,
             status=sources.status(),
-            is_reached=sources.topology.is_reachable() if sources.asks_brokers else None,
+            is_reached=sources.topology.is_reachable() if sources.reads_metadata else None,
             topology=sources.topology.topology,
             connections=sources.connections(),
             counts=sources.counts,

@@ -80,7 +80,7 @@ class TokenGrants:
     async def _refresh(self) -> None:
         from proxy.net.upstream.token_endpoint import request_token  # megabytes of libraries, which few users need
 
-        asked_at_s = trio.current_time()
+        requested_at_s = trio.current_time()
         client, tls = self._client.value, self._tls.value
         try:
             response, life_s = await trio.to_thread.run_sync(
@@ -101,8 +101,8 @@ class TokenGrants:
                 self._log.warning("token-refresh-failed", every_s=30, reason=wrong)
             return
         self._token = token
-        self._refresh_at_s = asked_at_s + life_s * _FRESH
-        self._expires_at_s = asked_at_s + life_s
+        self._refresh_at_s = requested_at_s + life_s * _FRESH
+        self._expires_at_s = requested_at_s + life_s
 
 
 def _check_token(token: object, where: str) -> str:

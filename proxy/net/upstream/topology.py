@@ -186,8 +186,8 @@ class TopologyService:
         self.topology = _drop_failed_topics(self.topology, topics)
         for broker in self.topology.brokers.values():
             self.record_address(broker.node_id, broker.host, broker.port)
-        asked = len(names) + len(ids)
-        self._log.debug("metadata-refreshed", brokers=len(self.topology.brokers), topics=asked)
+        requested = len(names) + len(ids)
+        self._log.debug("metadata-refreshed", brokers=len(self.topology.brokers), topics=requested)
         self._on_refreshed(self.topology)
 
     async def _request_until_answered(self, topics: Sequence[Topic]) -> Any:
@@ -255,12 +255,12 @@ class TopologyService:
             connection.frames.close()
 
 
-def _drop_failed_topics(topology: Topology, asked: Collection[Topic]) -> Topology:
-    """Return *topology*; if too many topics have an error, without those, except for the topics in *asked*."""
+def _drop_failed_topics(topology: Topology, requested: Collection[Topic]) -> Topology:
+    """Return *topology*; if too many topics have an error, without those, except for the topics in *requested*."""
     failed = [topic for topic, info in topology.topics.items() if info.error]
     if len(failed) <= _FAILED_TOPICS:
         return topology
-    gone = set(failed).difference(asked)
+    gone = set(failed).difference(requested)
     return attrs.evolve(topology, topics={t: info for t, info in topology.topics.items() if t not in gone})
 
 
@@ -276,14 +276,14 @@ def _metadata_request(version: int, topics: Sequence[Topic]) -> RequestPayload:
         return topic(name=name) if version < _IDS_FIELD_VERSION else topic(topic_id=None, name=name)
 
     # Brokers before v12 cannot be asked by id, and give clients no ids.
-    askable = [each for each in topics if isinstance(each, str) or version >= _IDS_VERSION]
+    known_by_version = [each for each in topics if isinstance(each, str) or version >= _IDS_VERSION]
     optional = {
         "include_cluster_authorized_operations": False,
         "include_topic_authorized_operations": False,
     }
     fields = {field.name for field in dataclasses.fields(request)}
     return request(  # type: ignore[no-any-return]  # the schema is chosen at run time
-        topics=tuple(map(make_topic, askable)),
+        topics=tuple(map(make_topic, known_by_version)),
         allow_auto_topic_creation=False,
         **{name: value for name, value in optional.items() if name in fields},
     )
