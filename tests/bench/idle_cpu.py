@@ -95,7 +95,7 @@ def _busy(size: int, version: int, *, quick: bool, tell: Callable[[str], None]) 
         measured = measure_all(case, ways, rounds=_ROUNDS, tell=tell)
     alone, idle, among = (measured[_CPU].median(name) for name in ways)
     ratio = (among - idle) / alone
-    text = f"{case}: what is busy costs {ratio:.2f} of what it costs alone, at most {_MOST_OF_BUSY:g}"
+    text = f"{case}: the busy partitions cost {ratio:.2f} of their cost alone, at most {_MOST_OF_BUSY:g}"
     measured[_CPU] = measured[_CPU].expecting(Expectation(text, is_met=ratio <= _MOST_OF_BUSY))
     yield from measured.values()
 

@@ -15,8 +15,8 @@ from kio.static.primitive import i16, i32
 from proxy.wire import messages
 from proxy.wire.addresses import replace_addresses
 from proxy.wire.apis import ApiKey, is_accepted
+from tests.wire.address_entities import REAL_HOST, entity, filled, found, map_address, moved, response_versions
 from tests.wire.entities import item_type, made
-from tests.wire.places import REAL_HOST, answers, entity, filled, found, map_address, moved
 
 REAL = REAL_HOST.encode()
 
@@ -50,7 +50,7 @@ def test_responses_that_can_carry_broker_addresses_are_rewritten_or_not_accepted
         if (key, path) not in _NOT_OF_BROKERS and is_accepted(key, version)
     }
 
-    assert carrying == set(answers())
+    assert carrying == set(response_versions())
 
 
 def test_host_fields_excluded_as_not_of_brokers_exist() -> None:
@@ -92,7 +92,7 @@ def parts_of(hint: Any) -> Iterator[Any]:
         yield from parts_of(inner)
 
 
-@pytest.mark.parametrize(("key", "version"), answers())
+@pytest.mark.parametrize(("key", "version"), response_versions())
 def test_responses_have_local_addresses_in_place_of_broker_addresses(key: int, version: int) -> None:
     body = entity(key, version, 1, 2, 3)
 
@@ -103,7 +103,7 @@ def test_responses_have_local_addresses_in_place_of_broker_addresses(key: int, v
     assert list(found(reported)) == [(node, "127.0.0.1", 9093 + node) for node, _, _ in found(body)]
 
 
-@pytest.mark.parametrize(("key", "version"), answers())
+@pytest.mark.parametrize(("key", "version"), response_versions())
 def test_a_broker_without_a_port_is_left_out_or_unavailable(key: int, version: int) -> None:
     _, reported, pieces = through(key, version, entity(key, version, 9, 2))
 
@@ -142,7 +142,7 @@ def test_broker_0_can_be_a_coordinator(version: int) -> None:
     assert list(found(reported)) == [(0, "127.0.0.1", 9093)]
 
 
-@pytest.mark.parametrize(("key", "version"), answers())
+@pytest.mark.parametrize(("key", "version"), response_versions())
 def test_all_but_hosts_and_ports_is_as_it_was(key: int, version: int) -> None:
     """Every other field has something in it, and keeps it."""
     body = filled(load_response_schema(key, i16(version)))

@@ -15,9 +15,9 @@ from proxy.errors import MalformedFrame
 from proxy.wire import messages
 from proxy.wire.apis import CARRIES_ADDRESSES, ApiKey
 from tests.strategies import examples
-from tests.wire.places import answers, entity
+from tests.wire.address_entities import entity, response_versions
 
-ALL = answers()
+ALL = response_versions()
 
 
 def sample(key: int, version: int) -> tuple[Any, bytes]:

@@ -17,8 +17,8 @@ from proxy.wire.headers import read_request_header
 from proxy.wire.primitives import write_tags
 from tests.fuzz import seeds
 from tests.wire import unknown_tags
+from tests.wire.address_entities import entity, filled, found, map_address, moved, response_versions
 from tests.wire.entities import made
-from tests.wire.places import answers, entity, filled, found, map_address, moved
 from tests.wire.unknown_tags import TAGS, UNKNOWN_FIELD, UNKNOWN_TAG, with_unknown_tags
 
 
@@ -62,7 +62,7 @@ def test_response_with_unknown_tags_cut_short_is_malformed(kind: Any) -> None:
             messages.read_response(kind, frame[:size])
 
 
-@pytest.mark.parametrize(("key", "version"), answers())
+@pytest.mark.parametrize(("key", "version"), response_versions())
 def test_addresses_are_rewritten_beside_unknown_tags(key: int, version: int) -> None:
     body = filled(load_response_schema(key, version))
     frame = memoryview(unknown_tags.response_frame(7, body))[4:]
@@ -154,7 +154,7 @@ def test_unknown_tag_is_cut_out_between_known_ones() -> None:
 
 
 WITH_ENDPOINTS = [
-    (key, version) for key, version in answers() if hasattr(entity(key, version, 1), "node_endpoints")
+    (key, version) for key, version in response_versions() if hasattr(entity(key, version, 1), "node_endpoints")
 ]
 
 

@@ -1,4 +1,4 @@
-"""Entities with brokers' addresses, and the places that replace them."""
+"""Responses with brokers' addresses, and the addresses that replace them."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -14,7 +14,17 @@ from kio.static.primitive import i16, i32
 from proxy.wire.apis import CARRIES_ADDRESSES, is_accepted
 from tests.wire.entities import item_type, made
 
-__all__ = ["REAL_HOST", "answers", "array_of", "entity", "filled", "found", "map_address", "moved", "nodes"]
+__all__ = [
+    "REAL_HOST",
+    "array_of",
+    "entity",
+    "filled",
+    "found",
+    "map_address",
+    "moved",
+    "nodes",
+    "response_versions",
+]
 
 REAL_HOST = "broker.internal"
 
@@ -33,8 +43,8 @@ def nodes(kind: Any, *ids: int) -> tuple[Any, ...]:
 
 
 @cache
-def answers() -> list[tuple[int, int]]:
-    """Every key and version whose answer carries addresses and may pass."""
+def response_versions() -> list[tuple[int, int]]:
+    """Return each API key and version whose response has addresses and is forwarded."""
     return [
         (key, version)
         for key, first in CARRIES_ADDRESSES.items()
