@@ -137,7 +137,7 @@ async def test_upgraded_produce_with_acks_0_is_written_after_client_disconnects(
     assert upgraded_in == ["here", "in a thread"]
 
 
-@pytest.mark.usefixtures("lifted_in")
+@pytest.mark.usefixtures("upgraded_in")
 async def test_unknown_api_key_closes_the_connection() -> None:
     async with proxied() as it, it.client(1) as client:
         await send(client, 9_999, 0, 1, struct.pack(">i", 0))
