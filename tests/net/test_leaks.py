@@ -135,7 +135,7 @@ async def test_ten_thousand_connections_leave_nothing_behind() -> None:
         assert after.files <= rested.files
         assert after.threads <= warm.threads + 8, "trio keeps idle ones for a while"
         assert cluster.sessions <= sessions + 5, "those being made when their client went"
-        if resident_mib(pid) >= warm_mib + 10:  # more of them at once than before, on a busy machine; a leak goes on
+        if resident_mib(pid) >= warm_mib + 10:  # by more at once on a busy machine; a leak goes on
             warm_mib = resident_mib(pid)
             await _storm(address, 5_000)
             await _settled(pid, warm)
