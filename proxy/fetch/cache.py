@@ -698,7 +698,7 @@ class LogCache:
                 self._requeue(log)
         is_small = len(long_poll.logs) + len(live.logs) <= MANY
         for log in [log for log in live.logs.values() if is_small or not log.is_live(now_s)]:
-            if _can_leave(live, log, now_s) and self._choose_fetcher(log, now_s) is long_poll:
+            if live.can_leave(log, now_s) and self._choose_fetcher(log, now_s) is long_poll:
                 self._requeue(log)
 
     def _requeue(self, log: SharedLog) -> None:
@@ -1012,16 +1012,6 @@ class LogCache:
 def _has_others_waiting(fetcher: Fetcher, log: SharedLog) -> bool:
     """Return whether client fetches wait for the fetcher that do not read *log*."""
     return any(reader not in log.readers for reader in fetcher.waiting)
-
-
-def _can_leave(fetcher: Fetcher, log: SharedLog, now_s: float) -> bool:
-    """Return whether *log* can leave *fetcher*, although the response to its request in flight is then dropped.
-
-    The broker must have no records for it so far, or have sent all that it had before this request.
-    """
-    if not fetcher.is_in_flight or (fetcher.is_parked and now_s >= fetcher.heard_s + PARKED_S):
-        return True
-    return fetcher.confirmed > 0 and not (fetcher.is_answering or log.is_cut)
 
 
 def _is_failure(reply: PartitionReply) -> bool:

@@ -156,8 +156,7 @@ class Fetcher:
     paced_until_s: float = 0.0
     """The time before which a request is sent only for a client fetch that is due."""
     held_until_s: float = 0.0
-    """The time before which no request is sent, as all waiting clients want more bytes than there are, or as many
-    logs of the live fetcher are to join."""
+    """The time before which no request is sent, as all waiting clients want more bytes than there are."""
     confirmed: int = 0
     """The number of the last client fetch for which all its logs, except for ``cut``, are confirmed.
 
@@ -335,6 +334,15 @@ class Fetcher:
     def _put(self, log: "SharedLog", offset: int) -> None:
         key, self.is_changed = log.key, True
         self._session.put(key.partition, FetchPartition(offset, log.max_bytes, key.epoch, key.last_fetched_epoch))
+
+    def can_leave(self, log: "SharedLog", now_s: float) -> bool:
+        """Return whether little is lost if *log* leaves now, so that the response in flight is not applied to it.
+
+        The broker must have no records for it so far, or have sent all that it had before this request.
+        """
+        if not self.is_in_flight or (self.is_parked and now_s >= self.heard_s + PARKED_S):
+            return True
+        return self.confirmed > 0 and not (self.is_answering or log.is_cut)
 
     def leave(self, log: "SharedLog") -> None:
         """Remove *log* from the next requests; the response to a request in flight is not applied to it."""
