@@ -224,22 +224,24 @@ class _Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._consumer: Consumer | None = None
         self._until: Offsets | None = None
 
-    def _opened(self) -> Consumer:
+    def _open_consumer(self) -> Consumer:
         if self._consumer is None:
             self._consumer = self._topic.consumer()
         return self._consumer
 
     def initialOffset(self) -> Offsets:  # noqa: N802  Spark's name, like those below
-        return self._topic.offsets(self._opened(), OFFSET_END if self._topic.starts_latest else OFFSET_BEGINNING)
+        return self._topic.offsets(
+            self._open_consumer(), OFFSET_END if self._topic.starts_latest else OFFSET_BEGINNING
+        )
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadAllAvailable() if self._topic.most_rows is None else ReadMaxRows(self._topic.most_rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._until = self._topic.offsets(self._opened(), OFFSET_END)
+        self._until = self._topic.offsets(self._open_consumer(), OFFSET_END)
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
-        ends = self._until or self._topic.offsets(self._opened(), OFFSET_END)
+        ends = self._until or self._topic.offsets(self._open_consumer(), OFFSET_END)
         for number, begin in start.items():
             if ends.get(number, -1) < begin:
                 raise RowsGone(
@@ -249,7 +251,7 @@ class _Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return limit_offsets(start, ends, limit.max_rows) if isinstance(limit, ReadMaxRows) else ends
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
-        return self._topic.ranges(self._opened(), start, end)
+        return self._topic.ranges(self._open_consumer(), start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Range)
@@ -260,7 +262,7 @@ class _Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             done = [TopicPartition(self._topic.name, int(number), offset) for number, offset in end.items()]
             # These offsets serve monitoring only, and the next commit replaces them, so failures do not matter.
             with suppress(KafkaException):
-                self._opened().commit(offsets=done, asynchronous=False)
+                self._open_consumer().commit(offsets=done, asynchronous=False)
 
     def stop(self) -> None:
         if self._consumer is not None:

@@ -115,7 +115,7 @@ def _carry_out(script: str, arguments: argparse.Namespace) -> int:
         return 1
     if done.returncode == 0:
         return 0
-    stderr = " ".join(done.stderr.split())
-    remedy = next((remedy for sign, remedy in _REMEDIES.items() if sign in stderr), None)
-    print(f"sidefetch: nft: {stderr}" + (f"; {remedy}" if remedy else ""), file=sys.stderr)
+    message = " ".join(done.stderr.split())
+    remedy = next((remedy for sign, remedy in _REMEDIES.items() if sign in message), None)
+    print(f"sidefetch: nft: {message}" + (f"; {remedy}" if remedy else ""), file=sys.stderr)
     return 1

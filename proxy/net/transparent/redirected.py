@@ -52,11 +52,11 @@ class RedirectedConnections:
         self._timeout_s = config.upstream.connect_timeout_s
         self._wait_s = config.limits.handshake_timeout_s
         self._secures = config.downstream_security.tls_cert is not None
-        self._has_login = config.upstream_security.sasl != "client"
+        self._reads_metadata = config.upstream_security.sasl != "client"
         self._topology = topology
         self._counts = counts
         self._log = log
-        look_s = self._timeout_s if self._has_login else 0.0
+        look_s = self._timeout_s if self._reads_metadata else 0.0
         self._destinations = Destinations(topology, refresh_s=look_s, log=log, on_resolved=self._close_misdirected)
         self._clients: set[_RedirectedClient] = set()
         self._passing = 0
@@ -155,7 +155,7 @@ class RedirectedConnections:
         """
         if destination is None:
             return None
-        if self._has_login:
+        if self._reads_metadata:
             await self._topology.wait_for_first_response(self._timeout_s)
         return await self._destinations.node_at(destination)
 

@@ -276,14 +276,14 @@ def _metadata_request(version: int, topics: Sequence[Topic]) -> RequestPayload:
         return topic(name=name) if version < _IDS_FIELD_VERSION else topic(topic_id=None, name=name)
 
     # Brokers before v12 cannot be asked by id, and give clients no ids.
-    known_by_version = [each for each in topics if isinstance(each, str) or version >= _IDS_VERSION]
+    requestable = [each for each in topics if isinstance(each, str) or version >= _IDS_VERSION]
     optional = {
         "include_cluster_authorized_operations": False,
         "include_topic_authorized_operations": False,
     }
     fields = {field.name for field in dataclasses.fields(request)}
     return request(  # type: ignore[no-any-return]  # the schema is chosen at run time
-        topics=tuple(map(make_topic, known_by_version)),
+        topics=tuple(map(make_topic, requestable)),
         allow_auto_topic_creation=False,
         **{name: value for name, value in optional.items() if name in fields},
     )
