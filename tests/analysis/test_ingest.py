@@ -109,15 +109,15 @@ def test_each_bad_row_is_kept_with_its_text_the_reason_and_its_file(spark: Spark
 
 
 def test_rows_of_every_record_come_as_they_were_written(spark: SparkSession, tmp_path: Path) -> None:
-    result = [row(record, seq=number, at_us=5) for number, record in enumerate(RECORDS)]
-    result[0] |= {"sources": [_SHARE], "client_id": 'a}{"x" "client_id": 5}', "weight": 20}
-    write_lines(tmp_path / "p-0-9.jsonl", map(json.dumps, result))
+    records = [row(record, seq=number, at_us=5) for number, record in enumerate(RECORDS)]
+    records[0] |= {"sources": [_SHARE], "client_id": 'a}{"x" "client_id": 5}', "weight": 20}
+    write_lines(tmp_path / "p-0-9.jsonl", map(json.dumps, records))
 
     found = ingest.read(spark, str(tmp_path))
 
     frames = attrs.asdict(found.ledger, recurse=False)
     assert {record: frame.schema for record, frame in frames.items()} == dict(SCHEMAS)
-    for each in result[:2]:
+    for each in records[:2]:
         assert [got.asDict(recursive=True) for got in frames[each["record"]].collect()] == [each]
     rows = ingest.read_wide(spark, str(tmp_path))
     assert [got["record"] for got in rows.orderBy("seq").collect()] == list(RECORDS)

@@ -201,8 +201,8 @@ def _joining(version: int) -> Conversation:
         refused = group.JoinGroupResponse_v0.decode(await speaker.ask(11, version, unknown))
         leave = encoded(group.LeaveGroupRequest_v0, setting.group, joined.member_id)
         left = decoded(group.LeaveGroupResponse_v0, await speaker.ask(13, 0, leave))
-        response = (joined.error_code, joined.generation_id, joined.group_protocol, joined.members[0][1])
-        return {"joined": response, "refused": refused.error_code, "left": left}
+        member = (joined.error_code, joined.generation_id, joined.group_protocol, joined.members[0][1])
+        return {"joined": member, "refused": refused.error_code, "left": left}
 
     return converse
 
@@ -289,11 +289,11 @@ async def _acls(speaker: Speaker, setting: Setting) -> Heard:
     async def settled(acls: int) -> Any:
         """Wait until each broker applies the access rules."""
         for _ in range(100):
-            response = await described()
-            if len(response[-1][1]) == acls:
+            acls_found = await described()
+            if len(acls_found[-1][1]) == acls:
                 break
             await trio.sleep(0.05)
-        return response
+        return acls_found
 
     async def deleted(name: str = setting.topic) -> Any:
         body = encoded(admin.DeleteAclsRequest_v0, [(TOPIC_RESOURCE, name, None, None, ANY, ANY)])

@@ -148,9 +148,9 @@ async def test_a_large_set_arrives_in_order_in_several_batches(
         speaker = Speaker(connection)
         for records in sets:
             await ask_produce(speaker, setting.topic, records, acks=0)
-        response = [await ask_produce(speaker, setting.topic, records, acks=-1) for records in sets]
+        acknowledged = [await ask_produce(speaker, setting.topic, records, acks=-1) for records in sets]
 
-    assert response == [(0, 100 + 3001), (0, 100 + 6001)]
+    assert acknowledged == [(0, 100 + 3001), (0, 100 + 6001)]
     written = [value for partition, offset, _, _, value in stored(kafka4, setting.topic) if not partition]
     assert written[100:] == [*values, values[0]] * 2
 
@@ -230,6 +230,6 @@ async def test_offsets_are_kept_by_way_of_any_broker(
     at_it = await heard_at(f"127.0.0.1:{sidefetch.port_of(coordinator)}", key, version, setting)
 
     def kept(heard: Heard) -> Any:
-        return {what: response for what, response in heard.items() if what not in ("what is kept", "committed")}
+        return {name: found for name, found in heard.items() if name not in ("what is kept", "committed")}
 
     assert kept(await heard_at(f"127.0.0.1:{sidefetch.port_of(node_id)}", key, version, setting)) == kept(at_it)

@@ -201,6 +201,6 @@ def test_has_epoch_distinguishes_partitions_with_and_without_epoch(version: int)
     ]
     made = Exchange(request(version, asked), started_s=0.0)
 
-    decoded_response = [made.has_epoch(orders, 0), made.has_epoch(orders, 1), made.has_epoch(payments, 1)]
-    assert decoded_response == [False, version >= 9, version >= 9]
+    have_epochs = [made.has_epoch(orders, 0), made.has_epoch(orders, 1), made.has_epoch(payments, 1)]
+    assert have_epochs == [False, version >= 9, version >= 9]
     assert not made.has_epoch(payments, 0)

@@ -75,10 +75,10 @@ async def test_upgraded_produce_requests_keep_their_order_regardless_of_size(upg
     async with proxied() as it, it.client(1) as client:
         for number, each in enumerate(values):
             await send(client, PRODUCE, 1, number, producing(each))
-        response = [produce.ProduceResponse_v1.decode(await answer(client, number)) for number in range(4)]
+        responses = [produce.ProduceResponse_v1.decode(await answer(client, number)) for number in range(4)]
         written = stored(it)
 
-    assert [each.topics[0][1][0] for each in response] == [(0, 0, base) for base in (0, 3, 4, 5)]
+    assert [each.topics[0][1][0] for each in responses] == [(0, 0, base) for base in (0, 3, 4, 5)]
     assert written == [b"a", b"b", b"c", b"L" * LARGE, b"d", b"e", b"f"]
     assert upgraded_in == ["here", "in a thread", "here", "here"]
 
@@ -106,8 +106,8 @@ async def test_produce_behind_a_list_offsets_of_two_requests_keeps_its_order(
 
     assert written == [b"first", *a, b"last"]
     assert offset.OffsetResponse_v0.decode(answers[1]).topics == [("t", [(0, 0, [1, 0])])]
-    response = [produce.ProduceResponse_v1.decode(answers[number]).topics[0][1][0] for number in (2, 3)]
-    assert response == [(0, 0, 1), (0, 0, 4)]
+    acknowledged = [produce.ProduceResponse_v1.decode(answers[number]).topics[0][1][0] for number in (2, 3)]
+    assert acknowledged == [(0, 0, 1), (0, 0, 4)]
     assert "in a thread" in upgraded_in
 
 

@@ -20,9 +20,9 @@ def client(client_id: str | None, *apis: Row, **fields: Any) -> Row:
 
 def test_served_from_equals_minimum_versions_of_kafka_4() -> None:
     # The ranges of ApiVersions responses of Kafka 4.3 and 4.4; for Produce, the versions that they serve.
-    result = {0: 3, 1: 4, 2: 1, 8: 2, 9: 1, 19: 2, 20: 1, 23: 2, 29: 1, 30: 1, 31: 1, 32: 1, 34: 1, 35: 1}
-    assert {key: SERVED_FROM[key] for key in result} == result
-    assert set(SERVED_FROM) - set(result) == {38, 39, 40, 41}
+    expected = {0: 3, 1: 4, 2: 1, 8: 2, 9: 1, 19: 2, 20: 1, 23: 2, 29: 1, 30: 1, 31: 1, 32: 1, 34: 1, 35: 1}
+    assert {key: SERVED_FROM[key] for key in expected} == expected
+    assert set(SERVED_FROM) - set(expected) == {38, 39, 40, 41}
     assert JOIN_GROUP not in SERVED_FROM
 
 

@@ -47,9 +47,9 @@ def shared_rows() -> list[Row]:
 
 def rows_of_others() -> list[Row]:
     """Rows of a process without sharing, and of a client that shares nothing with the others of its process."""
-    result = {"client_id": "alone", "proxy_id": "other"}
+    unshared = {"client_id": "alone", "proxy_id": "other"}
     return [
-        exchange(1, 500, 1, **result),
+        exchange(1, 500, 1, **unshared),
         fetch(1, 600, proxy_id="other", fetcher_id="1-long-poll", client_fetches=1, dropped_bytes=100),
         exchange(99, 300, 1, client_id="own-login"),
         fetch(99, 300, fetcher_id="1-long-poll", client_fetches=1),

@@ -29,16 +29,16 @@ def test_sets_are_guessed_or_converted_at_once_by_the_chunk(spark: SparkSession)
     large = converted(1000 * KIB, 30 * KIB)
     small = converted(64 * KIB, 0, weight=2.0)
     several = converted(320 * KIB, 5 * KIB, with_data=3)
-    result = 35 * KIB
+    source_bytes = 35 * KIB
 
     assert bounds(spark, [size * KIB for size in (32, 128, 256, 512, 1024)], large, small, several) == {
         # Guesses were off by 3 % at worst, which is less than the margin of a 32nd.
-        32 * KIB: (result, result, 30 * KIB + 2 * 2 * KIB + 10 * KIB),
-        128 * KIB: (result, result, result),
+        32 * KIB: (source_bytes, source_bytes, 30 * KIB + 2 * 2 * KIB + 10 * KIB),
+        128 * KIB: (source_bytes, source_bytes, source_bytes),
         # The large one's set is larger still; the three sets may be all below, or one of them above.
-        256 * KIB: (result, 30 * KIB, 35 * KIB),
-        512 * KIB: (result, 30 * KIB, 30 * KIB),
-        1024 * KIB: (result, 0, 0),
+        256 * KIB: (source_bytes, 30 * KIB, 35 * KIB),
+        512 * KIB: (source_bytes, 30 * KIB, 30 * KIB),
+        1024 * KIB: (source_bytes, 0, 0),
     }
 
 

@@ -38,11 +38,11 @@ def sent(sets: dict[str, dict[int, bytes]], *, acks: int = 1) -> bytes:
 
 def done(*partitions: tuple[int, int, int], topic: str = "t", **more: Any) -> dict[str, Any]:
     """*partitions*: index, error, base offset."""
-    decoded = [
+    partition_responses = [
         {"index": index, "error_code": code, "base_offset": offset, "log_append_time": APPENDED}
         for index, code, offset in partitions
     ]
-    return {"responses": [{"name": topic, "partition_responses": decoded}], **more}
+    return {"responses": [{"name": topic, "partition_responses": partition_responses}], **more}
 
 
 def upgraded(played: Any) -> list[dict[tuple[str, int], bytes]]:
@@ -56,9 +56,9 @@ def upgraded(played: Any) -> list[dict[tuple[str, int], bytes]]:
 
 def decoded(version: int, body: bytes | None) -> list[tuple[Any, ...]]:
     kind = (produce.ProduceResponse_v0, produce.ProduceResponse_v1, produce.ProduceResponse_v2)[version]
-    decoded = kind.decode(body)
-    assert decoded.encode() == body
-    return [each for _, partitions in decoded.topics for each in partitions]
+    response = kind.decode(body)
+    assert response.encode() == body
+    return [each for _, partitions in response.topics for each in partitions]
 
 
 @pytest.mark.parametrize("version", range(3))
