@@ -39,11 +39,14 @@ lint: spark
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.language
 
+# By file, so that its brokers start once; in alphabetical order, since files with few tests may take long.
+IN_PARALLEL = -n 3 --dist loadfile --no-loadscope-reorder
+
 test:
 	@.ci/prerequisites python java maven node go c openssl
 	@$(MAKE) --no-print-directory spark
 	@$(MAKE) --no-print-directory lint
-	$(BIN)/pytest -n 3 --dist loadgroup -m "not telemetry and not kubernetes" $(PYTEST_ARGS)
+	$(BIN)/pytest $(IN_PARALLEL) -m "not telemetry and not kubernetes" $(PYTEST_ARGS)
 
 # The tests that `make test` leaves out: all combinations of clients, brokers and faults, and deep models.
 test-long:

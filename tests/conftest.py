@@ -20,10 +20,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-_EXPENSIVE = ("spark", "kafka4", "kafka39")
-"""Fixtures that take seconds to start and gigabytes to keep."""
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run what the short form leaves out, too (tests/forms.py)")
 
@@ -34,21 +30,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         kept = in_short(items)
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = kept
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(_group(item)))
-
-
-def _group(item: pytest.Item) -> str:
-    """Return the name of the tests that run one after another in one worker of pytest-xdist.
-
-    A cluster or Spark is started by one worker only; all other tests are distributed by file.
-    """
-    if not isinstance(item, pytest.Function):
-        return item.location[0]
-    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    names = {*item.fixturenames, *(each for each in parameters if isinstance(each, str))}
-    return next((each for each in _EXPENSIVE if each in names), item.location[0])
 
 
 def _cluster(version: str) -> Iterator[KafkaCluster]:

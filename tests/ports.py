@@ -1,7 +1,7 @@
 """Ports of loopback that are free, that no outgoing connection takes by chance and no other test process is given.
 
 A port is bound long after it is chosen: brokers take seconds to start, Sidefetch binds a broker's port when it
-learns of the broker. So each process takes a block of ports, and gives each of them once before any of them again.
+learns of the broker. So each process takes blocks of ports, and gives each port once while there are free blocks.
 """
 
 import functools
@@ -16,28 +16,41 @@ _BLOCK = 500
 
 
 class _Block:
-    """The ports of this process; its first port, bound as long as the process lives, keeps other processes out."""
+    """The ports of this process, by blocks; the first port of each, bound as long as it lives, keeps others out."""
 
     def __init__(self) -> None:
-        for first in random.sample(range(_FIRST, _LAST, _BLOCK), (_LAST - _FIRST) // _BLOCK):
-            self._claim = socket.socket()
-            try:
-                self._claim.bind(("127.0.0.1", first))
-            except OSError:
-                self._claim.close()
-                continue
-            self._ports = range(first + 1, first + _BLOCK)
-            self._next = self._ports.start
-            return
-        raise RuntimeError(f"each block of {_BLOCK} ports from {_FIRST} to {_LAST} belongs to another process")
+        self._claims: list[socket.socket] = []
+        self._firsts = random.sample(range(_FIRST, _LAST, _BLOCK), (_LAST - _FIRST) // _BLOCK)
+        self._ports = range(0)
+        self._next = 0
 
     def take(self, count: int) -> range | None:
-        """Return the next *count* ports of the block, or None if one of them is bound."""
+        """Return the next *count* ports, or None if one of them is bound.
+
+        When the block ends, another one is claimed: clients of past tests may still try to connect to their ports.
+        Once other processes have all the rest, the last block is used again.
+        """
         if self._next + count > self._ports.stop:
+            self._claim_block()
             self._next = self._ports.start
         ports = range(self._next, self._next + count)
         self._next = ports.stop
         return ports if all(_is_free(port) for port in ports) else None
+
+    def _claim_block(self) -> None:
+        while self._firsts:
+            first = self._firsts.pop()
+            claim = socket.socket()
+            try:
+                claim.bind(("127.0.0.1", first))
+            except OSError:
+                claim.close()
+            else:
+                self._claims.append(claim)
+                self._ports = range(first + 1, first + _BLOCK)
+                return
+        if not self._claims:
+            raise RuntimeError(f"each block of {_BLOCK} ports from {_FIRST} to {_LAST} belongs to another process")
 
 
 @functools.cache

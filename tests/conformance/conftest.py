@@ -25,9 +25,9 @@ def bootstrap(request: pytest.FixtureRequest, kafka: KafkaCluster) -> Iterator[s
             yield sidefetch.bootstrap
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def programs() -> Iterator[Callable[[str], Client]]:
-    """Gives the running program of a client's name; one process serves all tests."""
+    """Gives the running program of a client's name; one process serves all tests of the folder."""
     with ExitStack() as running:
         started: dict[str, Client] = {}
 

@@ -25,7 +25,7 @@ from tests.kafka.cluster import KafkaCluster
 from tests.kafka.records import FIRST_TIMESTAMP_MS, Record, by_partition, known_records, sendable_records
 from tests.sidefetch import Sidefetch
 
-pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka4")]
+pytestmark = pytest.mark.kafka
 
 TimestampType = Literal["CreateTime", "LogAppendTime"]
 RECORDS: Final = 200
