@@ -114,7 +114,8 @@ class ScramClient:
         fields = _parse_fields(final)
         if "e" in fields:
             raise LoginRefused(f"the broker reports {fields['e']}")
-        if not self._signature or not hmac.compare_digest(fields.get("v", ""), _to_base64(self._signature)):
+        proven = fields.get("v", "").encode()
+        if not self._signature or not hmac.compare_digest(proven, base64.b64encode(self._signature)):
             raise LoginRefused(
                 "the broker did not prove that it knows the password: another server may pose as the broker"
             )
@@ -170,7 +171,7 @@ class ScramServer:
         fields = _parse_fields(unproven.encode())
         try:
             proof = base64.b64decode(proof_text, validate=True)
-        except binascii.Error:
+        except ValueError:  # binascii.Error is one; a text that is not ASCII raises no binascii.Error
             raise MalformedFrame("not a proof of SCRAM") from None
         size = hashlib.new(self._hash).digest_size
         if (

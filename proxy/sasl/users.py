@@ -20,7 +20,6 @@ from proxy.sasl.scram import HASHES, MIN_ITERATIONS, ScramKeys
 __all__ = ["Users", "make_line"]
 
 _MOST_ITERATIONS: Final = 1_000_000
-_SALT_BYTES: Final = 16
 
 
 def make_line(user: str, mechanism: str, password: str, salt: bytes, iterations: int) -> str:
@@ -39,18 +38,14 @@ def make_line(user: str, mechanism: str, password: str, salt: bytes, iterations:
 
 @attrs.frozen
 class Users:
-    """The users that clients can log in as, with the SCRAM keys of each.
-
-    *secret* is random: keys of unknown users are derived from it, so that clients cannot learn which names exist.
-    """
+    """The users that clients can log in as, with the SCRAM keys of each."""
 
     keys: Mapping[tuple[str, str], ScramKeys] = attrs.field(repr=False)
-    """Keys by user name and mechanism."""
-    secret: bytes = attrs.field(repr=False)
+    """Keys by user name and mechanism; at least one."""
 
     @classmethod
-    def parse(cls, text: str, secret: bytes) -> Self:
-        """Parse the text of a file of users; *secret* is random bytes.
+    def parse(cls, text: str) -> Self:
+        """Parse the text of a file of users.
 
         Raises: ValueError: a line is invalid or repeats a user and mechanism, or there are no users. The message
             has the line's number and no part of its content.
@@ -65,7 +60,7 @@ class Users:
             keys[user, mechanism] = one
         if not keys:
             raise ValueError("there are no users")
-        return cls(keys, secret)
+        return cls(keys)
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
@@ -73,16 +68,24 @@ class Users:
         return "PLAIN", *sorted({mechanism for _, mechanism in self.keys})
 
     def keys_of(self, user: str, mechanism: str) -> ScramKeys:
-        """Return the user's keys for *mechanism*, which is one of SCRAM.
+        """Return the user's keys for *mechanism*, one of SCRAM for which any user has keys.
 
-        If there are none, return keys that match no password; they are the same on each call with this name.
+        If this user has none, return keys that match no password, so that clients cannot learn which names exist.
+        Like those of a known user, they are the same in each process that has the same file, and after a restart.
+        Their iterations and the length of their salt are those of a known user, which the name selects.
         """
         found = self.keys.get((user, mechanism))
         if found is not None:
             return found
-        made = hmac.digest(self.secret, f"{mechanism}:{user}".encode(), "sha512")
-        size = len(made) if HASHES[mechanism] == "sha512" else len(made) // 2
-        return ScramKeys(made[:_SALT_BYTES], self._usual_iterations(mechanism), made[:size], made[-size:])
+        secret = next(iter(self.keys.values())).server_key  # the first line rarely changes when users are added
+
+        def derive(*parts: str) -> bytes:
+            return hmac.digest(secret, "\0".join([mechanism, user, *parts]).encode(), "sha512")
+
+        known = [name for name, each in self.keys if each == mechanism]
+        model = self.keys[min(known, key=derive), mechanism]
+        made, size = derive(), len(model.stored_key)
+        return ScramKeys(made[: len(model.salt)], model.iterations, made[:size], made[-size:])
 
     def is_password_right(self, user: str, password: str) -> bool:
         """Return whether *user* exists and has this *password*, for logins by PLAIN.
@@ -95,9 +98,6 @@ class Users:
         tried = ScramKeys.derive(mechanism, password, keys.salt, keys.iterations)
         is_right = hmac.compare_digest(tried.stored_key, keys.stored_key)
         return is_right and (user, mechanism) in self.keys
-
-    def _usual_iterations(self, mechanism: str) -> int:
-        return next((keys.iterations for (_, each), keys in self.keys.items() if each == mechanism), MIN_ITERATIONS)
 
 
 def _parse_line(line: str, number: int) -> tuple[str, str, ScramKeys]:

@@ -6,10 +6,12 @@ from proxy.sasl.users import Users, make_line
 
 ALICE = make_line("alice", "SCRAM-SHA-256", "secret", b"salt", 4096)
 BOB = make_line("bob", "SCRAM-SHA-512", "hidden", b"salt", 5000)
+CAROL = make_line("carol", "SCRAM-SHA-512", "hidden", bytes(16), 6000)
+DAVE = make_line("dave", "SCRAM-SHA-512", "hidden", bytes(24), 7000)
 
 
 def users(*lines: str) -> Users:
-    return Users.parse("\n".join(lines), b"random")
+    return Users.parse("\n".join(lines))
 
 
 def test_password_is_accepted_only_for_its_user() -> None:
@@ -22,15 +24,23 @@ def test_password_is_accepted_only_for_its_user() -> None:
         assert not known.is_password_right(user, password)
 
 
-def test_scram_keys_of_unknown_user_are_stable_and_resemble_real_ones() -> None:
-    known = users(BOB)
+def test_scram_keys_of_unknown_user_resemble_real_ones_in_every_process() -> None:
+    known = users(BOB, CAROL)
 
-    nobody = known.keys_of("carol", "SCRAM-SHA-512")
-    assert nobody == known.keys_of("carol", "SCRAM-SHA-512")
-    assert nobody != known.keys_of("dave", "SCRAM-SHA-512")
-    assert nobody.iterations == 5000
-    assert len(nobody.stored_key) == len(known.keys_of("bob", "SCRAM-SHA-512").stored_key)
-    assert nobody != Users.parse(BOB, b"another secret").keys_of("carol", "SCRAM-SHA-512")
+    names = [f"nobody-{number}" for number in range(50)]
+    unknown = [known.keys_of(name, "SCRAM-SHA-512") for name in names]
+    assert unknown == [users(BOB, CAROL).keys_of(name, "SCRAM-SHA-512") for name in names]
+    assert len({keys.salt for keys in unknown}) == len({keys.stored_key for keys in unknown}) == 50
+    shapes = {(keys.iterations, len(keys.salt), len(keys.stored_key), len(keys.server_key)) for keys in unknown}
+    assert shapes == {(5000, 4, 64, 64), (6000, 16, 64, 64)}
+
+
+def test_most_unknown_users_keep_their_keys_when_another_user_is_added() -> None:
+    before, after = users(BOB, CAROL), users(BOB, CAROL, DAVE)
+
+    names = [f"nobody-{number}" for number in range(100)]
+    same = [before.keys_of(name, "SCRAM-SHA-512") == after.keys_of(name, "SCRAM-SHA-512") for name in names]
+    assert 50 <= sum(same) < 100
 
 
 @pytest.mark.parametrize(

@@ -59,12 +59,11 @@ def watch_users(path: str | None, log: Log) -> WatchedFiles[Users] | None:
     """
     if path is None:
         return None
-    secret = secrets.token_bytes(32)
 
     def load() -> Users:
         try:
             with open(path, encoding="utf-8") as file:
-                return Users.parse(file.read(), secret)
+                return Users.parse(file.read())
         except (OSError, ValueError) as wrong:
             why = wrong.strerror if isinstance(wrong, OSError) else wrong
             raise ConfigError(f"listen-sasl-file: {path}: {why}; accepted: lines as sidefetch user makes") from None
