@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -228,6 +229,22 @@ def test_file_that_cannot_be_finished_does_not_block_recovery_of_others(tmp_path
     crashed(tmp_path, 3, 4, proxy_id="older")
 
     assert writer(tmp_path).recover(lost_line) == [".older-000000000003.open"]
+
+
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
+def test_links_in_the_folder_change_no_other_file(tmp_path: Path, link: Callable[[Path, Path], None]) -> None:
+    folder, other = tmp_path / "ledger", tmp_path / "other"
+    folder.mkdir()
+    other.write_text("[" * 100_000)
+    link(folder / ".old-000000000003.open", other)
+    link(folder / ".p-000000000000.open", other)
+    (folder / ".older-000000000003.open").write_text("[" * 100_000)
+
+    assert writer(folder).recover(lost_line) == [".older-000000000003.open"]
+    with pytest.raises(OSError, match="symbolic|single name"):
+        write(writer(folder), 0)
+
+    assert other.read_text() == "[" * 100_000
 
 
 def test_file_open_in_another_process_is_not_recovered(tmp_path: Path) -> None:

@@ -85,43 +85,44 @@ class Listeners:
     def open_for(self, node_id: BrokerId) -> int | None:
         """Return the local port of the listener of broker *node_id*, opening the listener if needed.
 
-        A port on which another program listens is logged, and another one is tried.
-
         Returns: None, and logs an error, if the option ``broker-ports`` leaves no port for the broker.
+        """
+        try:
+            return self._open(node_id)
+        except NoPortLeft as none_left:
+            self._log.error("broker-port-missing", every_s=60, per=node_id, node=node_id, reason=none_left)
+            return None
+
+    def open_for_all(self, node_ids: Sequence[BrokerId]) -> None:
+        """Open a listener for each of *node_ids*, the brokers that are known at the start, if it has none yet.
+
+        Raises: ConfigError: there is no port for a broker. For brokers that appear later, ``open_for`` only logs it.
+        """
+        for node_id in sorted(node_ids):
+            try:
+                self._open(node_id)
+            except NoPortLeft as none_left:
+                raise ConfigError(f"broker-ports: {none_left}") from none_left
+
+    def _open(self, node_id: BrokerId) -> int:
+        """Return the port of a broker's listener, which is opened if needed.
+
+        If another program listens on a port, which is logged, the next one is tried. Raises: NoPortLeft.
         """
         if node_id in self._assignments.assigned:
             return self._assignments.assigned[node_id]
         taken: list[int] = []
         while True:
+            port = self._assignments.assign(node_id, taken)
             try:
-                port = self._assignments.assign(node_id, taken)
                 self._serve(node_id, self._listen(self._hosts, port, f"broker-ports: {port}"))
-            except NoPortLeft as none_left:
-                self._log.error("broker-port-missing", every_s=60, per=node_id, node=node_id, reason=none_left)
-                return None
             except ConfigError as wrong:
-                self._log.error("broker-port-taken", node=node_id, port=port, reason=wrong)
+                self._log.warning("broker-port-taken", every_s=60, per=node_id, node=node_id, port=port, reason=wrong)
                 del self._assignments.assigned[node_id]
                 taken.append(port)
             else:
                 self._log.info("listening", node=node_id, port=port)
                 return port
-
-    def open_for_all(self, node_ids: Sequence[BrokerId]) -> None:
-        """Open a listener for each of *node_ids*, the brokers that are known at the start, if it has none yet.
-
-        Raises: ConfigError: another program listens on a port, or there is no port for a broker. For brokers that
-            appear later, ``open_for`` only logs these errors.
-        """
-        for node_id in sorted(node_ids):
-            if node_id in self._assignments.assigned:
-                continue
-            try:
-                port = self._assignments.assign(node_id)
-            except NoPortLeft as none_left:
-                raise ConfigError(f"broker-ports: {none_left}") from none_left
-            self._serve(node_id, self._listen(self._hosts, port, f"broker-ports: {port}, of broker {node_id}"))
-            self._log.info("listening", node=node_id, port=port)
 
     async def _resolve(self, address: Address) -> list[str]:
         try:

@@ -7,10 +7,12 @@ that begin with a dot. The open file is locked (``flock``), so that other proces
 All functions here may wait for the disk.
 """
 
+import errno
 import fcntl
 import json
 import os
 import re
+import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -178,9 +180,10 @@ class LedgerFolder:
 
     def _open(self) -> _Current:
         path = self._folder / f".{self._proxy_id}-{self._next:012}.open"
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND, _MODE)
+        descriptor = _open_own(path, os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(descriptor, 0)
         except OSError:
             os.close(descriptor)
             raise
@@ -214,7 +217,7 @@ class LedgerFolder:
 
     def _finish_left(self, path: Path, match: re.Match[str], lost_line: LostLine) -> bool:
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_APPEND)
+            descriptor = _open_own(path)
         except FileNotFoundError:
             return False
         try:
@@ -224,17 +227,17 @@ class LedgerFolder:
                 return False  # its writer lives
             if not _is_at(descriptor, path):
                 return False  # its writer has finished it just now
-            stat = os.fstat(descriptor)
-            if not stat.st_size:
+            found = os.fstat(descriptor)
+            if not found.st_size:
                 path.unlink()
                 return True
             proxy_id, first = match[1], int(match[2])
-            tail = _read_tail(descriptor, stat.st_size, proxy_id, first)
+            tail = _read_tail(descriptor, found.st_size, proxy_id, first)
             following = tail.following
-            if tail.size_bytes < stat.st_size:
+            if tail.size_bytes < found.st_size:
                 loss = Loss(proxy_id, "torn", following, following)
                 following += 1
-                line = lost_line(loss, stat.st_mtime_ns // 1000, tail.cluster_id)
+                line = lost_line(loss, found.st_mtime_ns // 1000, tail.cluster_id)
                 os.ftruncate(descriptor, tail.size_bytes)
                 os.write(descriptor, line)
             os.fsync(descriptor)
@@ -242,6 +245,20 @@ class LedgerFolder:
             return True
         finally:
             os.close(descriptor)
+
+
+def _open_own(path: Path, flags: int = 0) -> int:
+    """Open a regular file that has no other name, and return its descriptor.
+
+    Raises: OSError: it cannot be opened, or it is none. A link in the folder could lead to a file of another owner,
+        whose content would be cut off.
+    """
+    descriptor = os.open(path, flags | os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW, _MODE)
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode) and found.st_nlink <= 1:
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EMLINK, "not a regular file with a single name", str(path))
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
@@ -285,6 +302,6 @@ def _last_row(data: bytes, proxy_id: str) -> tuple[int, dict[str, Any] | None]:
 def _parse_row(line: bytes) -> dict[str, Any] | None:
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) and isinstance(row.get("seq"), int) else None
