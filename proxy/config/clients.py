@@ -179,8 +179,8 @@ class LimitsConfig:
             "request-memory",
             size(1024**2, 2**40),
             "Memory for clients' requests of more than 64 KiB, over all connections. When it is used up, further"
-            " requests are read later, however long that takes; a request that is larger than all of it is read"
-            " alone.",
+            " requests are read later, however long that takes. A request takes memory while it arrives; if only"
+            " incomplete requests have all of it, one of them exceeds it.",
             "Default: enough for one request of the default max-frame, and more.",
         ),
     )

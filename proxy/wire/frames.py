@@ -1,8 +1,9 @@
 """Frames: every message on a Kafka connection is a size, followed by a payload of that many bytes."""
 
+import mmap
 import struct
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 from proxy.errors import FrameTooLarge, MalformedFrame
 
@@ -29,6 +30,9 @@ buffer."""
 _SPARES: Final = 2
 _CHEAP_BYTES: Final = 64 * 1024
 """The system clears so many bytes within microseconds; buffers up to this size are not kept for idle clients."""
+_GROWTH: Final = 4
+"""The ratio of the memory of a payload to the part of it that has arrived: a size field alone must not take memory,
+and each step costs a system call."""
 QUICK_BYTES: Final = 16 * 1024
 """Work on more bytes than this is done in a thread: compressing so much with gzip blocks all others for 1 ms."""
 
@@ -63,10 +67,26 @@ def with_size(payload: bytes) -> bytes:
     return _SIZE.pack(len(payload)) + payload
 
 
-class Buffer(bytearray):
-    """A bytearray for one large payload at a time, with weak references, which show when its memory is freed."""
+class Buffer(mmap.mmap):
+    """The memory of one large payload at a time: the system provides each page when it is first written.
 
-    __slots__ = ("__weakref__",)
+    It can be referenced weakly, which shows when its memory is freed.
+    """
+
+    usable_bytes = 0
+    """The size of its first part that has been granted by ``FrameReader.allocate``."""
+
+    def __new__(cls, size_bytes: int) -> Self:
+        return super().__new__(cls, -1, size_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+    @property
+    def is_viewed(self) -> bool:
+        """Whether any memoryview of it exists, so that its bytes must not be changed."""
+        try:
+            self.resize(len(self))
+        except (BufferError, SystemError):  # SystemError: this system cannot resize, so it is not known
+            return True
+        return False
 
 
 class FrameReader:
@@ -77,26 +97,51 @@ class FrameReader:
         ``process_received(n)`` with their number: it returns the payloads that are complete now, oldest first.
         Repeat. A payload of over 16 KiB is never copied once its size is known; smaller ones are copied once.
         Payloads are read-only, and stay valid for as long as they, or views of them, are held.
-    Memory: one payload's, beyond those that are held. As long as only payloads of over 64 KiB arrive, the buffers
-        of the last two are used for the next: fresh memory would have to be cleared twice, by the system and by
-        Python. Two, since one may still be on its way to the client while the next payload arrives.
+    Memory: one payload's, beyond those that are held: 64 KiB, or four times the part that has arrived. As long as
+        only payloads of over 64 KiB arrive, the buffers of the last two are used for the next: the system would
+        have to clear fresh memory. Two, since one may still be on its way to the client while the next payload
+        arrives.
     Raises: MalformedFrame: a size is negative; FrameTooLarge: it is over *max_frame_bytes*. The reader cannot be
         used afterwards.
     Source: Kafka protocol guide, "Common Request and Response Structure"; the limit corresponds to the broker's
         ``socket.request.max.bytes``.
     """
 
-    __slots__ = ("_arrivals", "_end", "_filled", "_large", "_max_frame_bytes", "_spares", "needed_bytes")
+    __slots__ = (
+        "_arrivals",
+        "_end",
+        "_filled",
+        "_large",
+        "_max_frame_bytes",
+        "_size",
+        "_spares",
+        "_usable",
+        "buffer",
+    )
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._arrivals = bytearray(_ARRIVALS_BYTES)
         self._end = 0
+        self._size = 0
+        """The size of the large payload that is being received; 0 without one."""
         self._large: memoryview | None = None
-        self._filled = 0
+        """The memory of that payload; None before ``allocate``."""
+        self._filled = self._usable = 0
+        self.buffer: Buffer | None = None
+        """The memory of the payload being received, if that has over 64 KiB, from the first ``allocate`` on."""
         self._spares: list[Buffer] = []
-        self.needed_bytes: int = 0
-        """Size in bytes of a payload that has begun to arrive and has no buffer yet; 0 if there is none."""
+
+    @property
+    def needed_bytes(self) -> int:
+        """The size in bytes that the memory of the payload being received must have before more can be received.
+
+        It is 0 if that memory has room, or there is no large payload. It grows as the payload arrives: up to 64
+        KiB at first, then to four times what has arrived.
+        """
+        if self._filled < self._usable or not self._size:
+            return 0
+        return min(self._size, max(self._usable * _GROWTH, _CHEAP_BYTES))
 
     def set_limit(self, max_frame_bytes: int) -> None:
         """Set the largest allowed payload in bytes, for frames whose size field has not been read yet.
@@ -105,19 +150,22 @@ class FrameReader:
         """
         self._max_frame_bytes = max_frame_bytes
 
-    def allocate(self) -> Buffer:
-        """Allocate the buffer of ``needed_bytes`` for the payload that has begun to arrive, and return the buffer.
+    def allocate(self) -> None:
+        """Provide the memory of ``needed_bytes``, which must not be 0, and is 0 afterwards.
 
-        ``needed_bytes`` must not be 0, and is 0 afterwards. The reader may use the buffer again for later payloads,
-        so its memory is freed only once the buffer object is gone.
+        Memory of over 64 KiB is that of ``buffer``. The reader may use it again for later payloads, so it is freed
+        only once the buffer object is gone.
         """
-        assert self.needed_bytes, "nothing was asked for"
-        size, self.needed_bytes = self.needed_bytes, 0
-        buffer = Buffer(size)
-        if size > _CHEAP_BYTES:
-            self._spares.append(buffer)
-        self._begin_large(buffer, size)
-        return buffer
+        usable = self.needed_bytes
+        assert usable, "nothing is needed"
+        if self._large is None:
+            if self._size > _CHEAP_BYTES:
+                self.buffer = Buffer(self._size)
+                self._spares.append(self.buffer)
+            self._begin_large(bytearray(self._size) if self.buffer is None else self.buffer)
+        self._usable = usable
+        if self.buffer is not None:
+            self.buffer.usable_bytes = max(self.buffer.usable_bytes, usable)
 
     def drop_spares(self) -> None:
         """Release the buffers that are kept for later payloads, but not that of the payload being received."""
@@ -126,13 +174,13 @@ class FrameReader:
     def drop_all(self) -> None:
         """Release all large buffers, also that of the payload being received; nothing may be received after it."""
         self._spares.clear()
-        self._large = None
+        self._large = self.buffer = None
 
     def get_space(self) -> memoryview:
         """Return the writable view, never empty, to receive the next bytes into; ``needed_bytes`` must be 0."""
         assert not self.needed_bytes, "there is no memory for them yet"
         if self._large is not None:
-            return self._large[self._filled :]
+            return self._large[self._filled : self._usable]
         return memoryview(self._arrivals)[self._end :]
 
     def process_received(self, size: int) -> list[memoryview]:
@@ -144,22 +192,23 @@ class FrameReader:
         """
         if self._large is not None:
             self._filled += size
-            if self._filled < len(self._large):
+            if self._filled < self._size:
                 return []
-            whole, self._large = self._large, None
+            whole, self._large, self.buffer = self._large, None, None
+            self._size = self._filled = self._usable = 0
             return [whole.toreadonly()]
         self._end += size
         return self._split_frames()
 
     @property
     def is_in_large(self) -> bool:
-        """Whether a large payload is being received into its own buffer, so that ``get_space`` ends with it."""
+        """Whether a large payload is being received into memory of its own."""
         return self._large is not None
 
     @property
     def at_boundary(self) -> bool:
         """Whether all bytes received so far belong to complete frames."""
-        return self._large is None and self._end == 0 and not self.needed_bytes
+        return not self._size and self._end == 0
 
     def _split_frames(self) -> list[memoryview]:
         arrived = memoryview(bytes(memoryview(self._arrivals)[: self._end]))
@@ -187,20 +236,21 @@ class FrameReader:
         return frames
 
     def _find_buffer(self, size: int) -> None:
-        """Reuse a spare buffer for a payload of *size* bytes if none of its views is left; or set ``needed_bytes``.
+        """Reuse a spare buffer for a payload of *size* bytes if none of its views is left.
 
-        In the latter case, spare buffers without views are dropped.
+        Otherwise spare buffers without views are dropped, and ``needed_bytes`` is not 0.
         """
+        self._size = size
         for spare in self._spares:
-            if size <= len(spare) <= size * _MAX_REUSE_RATIO and not is_viewed(spare):
-                self._begin_large(spare, size)
+            if size <= len(spare) <= size * _MAX_REUSE_RATIO and not spare.is_viewed:
+                self.buffer, self._usable = spare, min(size, spare.usable_bytes)
+                self._begin_large(spare)
                 return
-        self._spares = [spare for spare in self._spares if is_viewed(spare)][1 - _SPARES :]
-        self.needed_bytes = size
+        self._spares = [spare for spare in self._spares if spare.is_viewed][1 - _SPARES :]
 
-    def _begin_large(self, buffer: Buffer, size: int) -> None:
-        """Receive a payload of *size* bytes into *buffer*, and move its bytes that have arrived there."""
-        self._large = memoryview(buffer)[:size]
+    def _begin_large(self, buffer: Buffer | bytearray) -> None:
+        """Receive the large payload into *buffer*, and move its bytes that have arrived there."""
+        self._large = memoryview(buffer)[: self._size]
         self._large[: self._end] = memoryview(self._arrivals)[: self._end]
         self._filled, self._end = self._end, 0
 

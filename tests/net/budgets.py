@@ -29,15 +29,9 @@ def budgeted() -> Budgeted:
 
 async def take(budget: Budget, size_bytes: int) -> list[memoryview]:
     """A view of a buffer that was admitted; in a list, so that it can be let go of."""
-    views: list[memoryview] = []
-
-    def allocate() -> Buffer:
-        buffer = Buffer(size_bytes)
-        views.append(memoryview(buffer))
-        return buffer
-
-    await budget.admit(size_bytes, allocate)
-    return views
+    buffer = Buffer(size_bytes)
+    await budget.admit(buffer, size_bytes)
+    return [memoryview(buffer)]
 
 
 class Holders:

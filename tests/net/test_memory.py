@@ -143,14 +143,54 @@ async def test_claim_cancelled_during_memory_release_keeps_nothing(budget: Budge
     assert budget.claimed_bytes == LIMIT
 
 
-async def test_memory_that_cannot_be_had_is_not_claimed(budget: Budget) -> None:
-    def allocate() -> Buffer:
-        raise MemoryError
+async def test_claim_of_a_buffer_grows_and_ends_with_it(budget: Budget) -> None:
+    buffer = Buffer(4 * MIB)
+    for size_bytes, claimed_bytes in (
+        (RESERVE_BYTES, 0),
+        (MIB, MIB),
+        (MIB, MIB),
+        (4 * MIB, 4 * MIB),
+        (MIB, 4 * MIB),
+    ):
+        await budget.admit(buffer, size_bytes)
+        assert budget.claimed_bytes == claimed_bytes
 
-    with pytest.raises(MemoryError):
-        await budget.admit(MIB, allocate)
-
+    del buffer
     assert budget.claimed_bytes == 0
+
+
+async def test_first_of_frames_that_all_wait_for_the_rest_of_their_memory_gets_it(budget: Budget) -> None:
+    done: list[int] = []
+
+    async def receive(number: int) -> None:
+        buffer = Buffer(LIMIT)
+        await budget.admit(buffer, LIMIT // 4)
+        await wait_all_tasks_blocked()
+        await budget.admit(buffer, LIMIT)
+        assert budget.claimed_bytes <= LIMIT + 3 * LIMIT // 4
+        done.append(number)
+
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            for number in range(4):
+                nursery.start_soon(receive, number)
+
+    assert len(done) == 4
+    assert budget.claimed_bytes == 0
+
+
+async def test_frame_that_is_complete_is_waited_for_before_the_limit_is_exceeded(budget: Budget) -> None:
+    views = await take(budget, MIB)
+    buffer = Buffer(LIMIT)
+    await budget.admit(buffer, MIB)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(budget.admit, buffer, LIMIT)
+        await wait_all_tasks_blocked()
+        assert (budget.waiting, budget.claimed_bytes) == (1, 2 * MIB)
+
+        views.clear()
+
+    assert budget.claimed_bytes == LIMIT
 
 
 async def test_memory_released_in_another_thread_serves_waiting_claim(budget: Budget) -> None:

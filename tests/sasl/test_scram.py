@@ -48,7 +48,10 @@ def test_invalid_or_unsafe_challenge_is_rejected(challenge: bytes, why: str) -> 
         scram.final_message(challenge)
 
 
-@pytest.mark.parametrize("final", [SIGNATURE.replace(b"6", b"7", 1), b"", b"v=", "v=é".encode(), b"v=\xff", b"e=invalid-proof"])
+@pytest.mark.parametrize(
+    "final",
+    [SIGNATURE.replace(b"6", b"7", 1), b"", b"v=", "v=é".encode(), b"v=\xff", b"e=invalid-proof"],
+)
 def test_a_server_that_does_not_know_the_password_is_not_believed(final: bytes) -> None:
     scram = client()
     scram.first_message()
@@ -94,7 +97,15 @@ def test_a_first_message_that_is_none_is_refused(message: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "message", [b"", b"c=biws,r=abcdef", b"c=biws,r=abcdef,p=!", "c=biws,r=abcdef,p=é".encode(), b"c=biws,r=other,p=" + PROOF[-44:], PROOF]
+    "message",
+    [
+        b"",
+        b"c=biws,r=abcdef",
+        b"c=biws,r=abcdef,p=!",
+        "c=biws,r=abcdef,p=é".encode(),
+        b"c=biws,r=other,p=" + PROOF[-44:],
+        PROOF,
+    ],
 )
 def test_a_last_message_that_is_none_is_refused(message: bytes) -> None:
     server = ScramServer("SCRAM-SHA-256", "def")

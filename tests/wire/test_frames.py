@@ -161,33 +161,44 @@ def test_a_large_frame_is_received_in_place() -> None:
     reader = FrameReader(LIMIT)
     reader.get_space()[:4] = struct.pack(">i", 100_000)
     reader.process_received(4)
-    buffer = reader.allocate()
-    space = reader.get_space()
-    assert len(space) == 100_000
+    reader.allocate()
+    buffer, space = reader.buffer, reader.get_space()
+    assert reader.process_received(len(space)) == []
+    reader.allocate()
 
-    (frame,) = reader.process_received(len(space))
+    (frame,) = reader.process_received(len(reader.get_space()))
 
+    assert len(frame) == 100_000
     assert frame.obj is space.obj is buffer
 
 
 @pytest.mark.parametrize("arrived", [0, 1, 16_380])
-def test_no_memory_is_taken_for_a_large_frame_before_it_is_granted(arrived: int) -> None:
+def test_memory_of_a_large_frame_is_requested_while_it_arrives(arrived: int) -> None:
     reader = FrameReader(LIMIT)
-    frame = with_size(bytes(range(250)) * 400)
+    frame = with_size(bytes(range(250)) * 4_000)
+    requested = []
 
-    feed(reader, frame[: 4 + arrived], [4 + arrived])
+    frames = feed(reader, frame[: 4 + arrived], [4 + arrived])
+    at = 4 + arrived
+    while at < len(frame):
+        if reader.needed_bytes:
+            requested.append(reader.needed_bytes)
+            reader.allocate()
+        size = len(reader.get_space())
+        assert size <= 4 * max(at, 16 * 1024)
+        reader.get_space()[:] = frame[at : at + size]
+        frames += map(bytes, reader.process_received(size))
+        at += size
 
-    assert reader.needed_bytes == 100_000
-    assert len(reader.allocate()) == 100_000
-    assert reader.needed_bytes == 0
-    assert feed(reader, frame[4 + arrived :], [100_000]) == [frame[4:]]
+    assert requested == [64 * 1024, 256 * 1024, 1_000_000]
+    assert frames == [frame[4:]]
 
 
 def test_the_frames_before_a_large_one_do_not_wait_for_its_memory() -> None:
     reader = FrameReader(LIMIT)
 
     assert feed(reader, with_size(b"small") + with_size(bytes(100_000))[:9], [18]) == [b"small"]
-    assert reader.needed_bytes == 100_000
+    assert reader.needed_bytes == 64 * 1024
 
 
 def test_the_memory_of_a_held_frame_is_gone_with_its_last_view() -> None:
@@ -209,17 +220,20 @@ def test_too_small_spare_memory_is_freed_before_larger_frame_is_received() -> No
 
     feed(reader, with_size(bytes(90_001))[:4], [4])
 
-    assert reader.needed_bytes == 90_001
+    assert reader.needed_bytes
     assert memory() is None
 
 
 @pytest.mark.parametrize(("size", "is_kept"), [(64 * 1024, False), (64 * 1024 + 1, True)])
 def test_only_memory_that_takes_time_to_clear_is_kept_for_the_next_frame(size: int, is_kept: bool) -> None:
     reader = FrameReader(LIMIT)
+    first = feed_views(reader, with_size(bytes(size)))
+    memory = first[0].obj
+    first.clear()
 
-    memory = weakref.ref(feed_views(reader, with_size(bytes(size))).pop().obj)
+    (second,) = feed_views(reader, with_size(bytes(size)))
 
-    assert (memory() is not None) is is_kept
+    assert (second.obj is memory) is is_kept
 
 
 def test_a_small_frame_is_not_received_into_the_memory_of_a_much_larger_one() -> None:
@@ -231,7 +245,7 @@ def test_a_small_frame_is_not_received_into_the_memory_of_a_much_larger_one() ->
     feed(reader, bytes(100_000), [100_000])
     feed(reader, with_size(bytes(99_999))[:4], [4])
 
-    assert reader.needed_bytes == 99_999
+    assert reader.needed_bytes
 
 
 def test_partially_received_frame_survives_drop_of_spares() -> None:

@@ -96,7 +96,7 @@ class Listeners:
     def open_for_all(self, node_ids: Sequence[BrokerId]) -> None:
         """Open a listener for each of *node_ids*, the brokers that are known at the start, if it has none yet.
 
-        Raises: ConfigError: there is no port for a broker. For brokers that appear later, ``open_for`` only logs it.
+        Raises: ConfigError: there is no port for a broker. ``open_for`` only logs that, for later brokers.
         """
         for node_id in sorted(node_ids):
             try:
@@ -117,7 +117,9 @@ class Listeners:
             try:
                 self._serve(node_id, self._listen(self._hosts, port, f"broker-ports: {port}"))
             except ConfigError as wrong:
-                self._log.warning("broker-port-taken", every_s=60, per=node_id, node=node_id, port=port, reason=wrong)
+                self._log.warning(
+                    "broker-port-taken", every_s=60, per=node_id, node=node_id, port=port, reason=wrong
+                )
                 del self._assignments.assigned[node_id]
                 taken.append(port)
             else:

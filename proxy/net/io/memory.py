@@ -15,7 +15,7 @@ from proxy.wire.frames import Buffer
 __all__ = ["RESERVE_BYTES", "Budget"]
 
 RESERVE_BYTES: Final = 64 * 1024
-"""The largest frame that claims no memory: each connection receives at most one such frame at a time."""
+"""The part of a frame that claims no memory: each connection receives at most one frame at a time."""
 _COMPLAIN_EVERY_S: Final = 60.0
 
 
@@ -30,18 +30,27 @@ class _Holder:
 
 
 @attrs.define(eq=False)
+class _Claim:
+    """The memory of one frame; it grows while the frame arrives."""
+
+    size_bytes: int = 0
+
+
+@attrs.define(eq=False)
 class _Waiter:
-    size_bytes: int
+    claim: _Claim
+    more_bytes: int
     granted: trio.Event = attrs.field(factory=trio.Event)
 
 
 class Budget:
     """A limit on the memory of all frames that are received from brokers, or of all frames from clients.
 
-    A frame of over 64 KiB claims its whole size before its buffer is allocated and its body is read, and waits
-    while the claim would exceed the limit. A claim lasts until the last view of the buffer is gone. Claims are
-    granted in order of arrival, so that none starves. A claim that is larger than the limit is granted when nothing
-    else is claimed.
+    A frame of over 64 KiB claims memory while it arrives, at most four times what has arrived, and waits while the
+    claim would exceed the limit. Its claim lasts until the last view of its buffer is gone. Claims are granted in
+    order of arrival, so that none starves. If all memory is claimed by frames that have arrived in part and wait
+    for more, the first of them gets it. So a frame that is larger than the limit is received, too, and the limit
+    is exceeded by at most one frame.
 
     While a frame waits, the budget reclaims memory from holders that can fetch their data again
     (``register_holder``), oldest first, the next one after the previous one has called ``remove_holder``.
@@ -66,6 +75,10 @@ class Budget:
         self.claimed_bytes = 0
         """The bytes of all claimed buffers, including buffers that are kept for the next frame."""
         self._log = log
+        self._claims: dict[int, _Claim] = {}
+        """By the id of the buffer."""
+        self._exceeding: _Claim | None = None
+        """The last frame that got memory beyond the limit: it comes first until it is complete."""
         self._waiters: deque[_Waiter] = deque()
         self._holders: dict[Hashable, _Holder] = {}
         self._dropping: Hashable | None = None
@@ -86,22 +99,20 @@ class Budget:
         """
         return bool(self._waiters) or self.claimed_bytes > self.limit_bytes
 
-    async def admit(self, size_bytes: int, allocate: Callable[[], Buffer]) -> None:
-        """Wait until the budget has room for a frame of *size_bytes*, claim the memory, and call *allocate*.
+    async def admit(self, buffer: Buffer, size_bytes: int) -> None:
+        """Wait until the budget has room for the first *size_bytes* of *buffer*, and claim them.
 
-        *allocate* allocates the frame's buffer and returns it; the caller keeps it. The claim ends when the buffer
-        and all views of it are gone. A frame of at most 64 KiB (``RESERVE_BYTES``) claims nothing, and never waits.
+        The claim ends when the buffer and all views of it are gone. Up to 64 KiB (``RESERVE_BYTES``) claim nothing,
+        and never wait.
         """
         if size_bytes <= RESERVE_BYTES:
-            allocate()
             return
-        await self._claim(size_bytes)
-        try:
-            buffer = allocate()
-        except BaseException:
-            self._release(size_bytes)
-            raise
-        weakref.finalize(buffer, self._release, size_bytes).atexit = False
+        claim = self._claims.get(id(buffer))
+        if claim is None:
+            claim = self._claims[id(buffer)] = _Claim()
+            weakref.finalize(buffer, self._release, id(buffer)).atexit = False
+        if size_bytes > claim.size_bytes:
+            await self._grow(claim, size_bytes - claim.size_bytes)
 
     def register_holder(self, key: Hashable, since_s: float, drop: Callable[[], None]) -> None:
         """Register that *key* holds memory which the budget may reclaim while a frame waits.
@@ -126,19 +137,22 @@ class Budget:
             self._dropping = None
             self._schedule_grants()
 
-    async def _claim(self, size_bytes: int) -> None:
-        if not self._waiters and self._has_room(size_bytes):
-            self.claimed_bytes += size_bytes
+    async def _grow(self, claim: _Claim, more_bytes: int) -> None:
+        if not self._waiters and self._has_room(more_bytes):
+            self._grant(claim, more_bytes)
             return
-        waiter = _Waiter(size_bytes)
+        waiter = _Waiter(claim, more_bytes)
         self._token = trio.lowlevel.current_trio_token()
-        self._waiters.append(waiter)
+        if claim is self._exceeding:
+            self._waiters.appendleft(waiter)
+        else:
+            self._waiters.append(waiter)
         self._on_wait()
         self._log.info(
             "memory-exhausted",
             every_s=_COMPLAIN_EVERY_S,
             per=self.limit,
-            wanted_bytes=size_bytes,
+            wanted_bytes=more_bytes,
             claimed_bytes=self.claimed_bytes,
             waiting=self.waiting,
             limit=self.limit,
@@ -147,23 +161,27 @@ class Budget:
         try:
             self._grant_claims()
             await waiter.granted.wait()
-        except BaseException:
-            if waiter.granted.is_set():
-                self.claimed_bytes -= size_bytes
-            else:
+        finally:
+            if not waiter.granted.is_set():
                 self._waiters.remove(waiter)
-            self._grant_claims()
-            raise
+                self._grant_claims()
 
-    def _has_room(self, size_bytes: int) -> bool:
-        return self.claimed_bytes == 0 or self.claimed_bytes + size_bytes <= self.limit_bytes
+    def _has_room(self, more_bytes: int) -> bool:
+        return self.claimed_bytes + more_bytes <= self.limit_bytes
+
+    def _grant(self, claim: _Claim, more_bytes: int) -> None:
+        claim.size_bytes += more_bytes
+        self.claimed_bytes += more_bytes
 
     def _grant_claims(self) -> None:
         while self._waiters:
             first = self._waiters[0]
-            if self._has_room(first.size_bytes):
+            has_room = self._has_room(first.more_bytes)
+            if has_room or self._is_stuck:
+                if not has_room:
+                    self._exceeding = first.claim
                 self._waiters.popleft()
-                self.claimed_bytes += first.size_bytes
+                self._grant(first.claim, first.more_bytes)
                 first.granted.set()
             elif self._dropping is None and self._holders:
                 self._dropping = oldest = min(self._holders, key=lambda key: self._holders[key].since_s)
@@ -171,8 +189,16 @@ class Budget:
             else:
                 return
 
-    def _release(self, size_bytes: int) -> None:
-        self.claimed_bytes -= size_bytes
+    @property
+    def _is_stuck(self) -> bool:
+        """Whether all that is claimed is claimed by frames that wait for more, so that none of it will be free."""
+        return self.claimed_bytes == sum(waiter.claim.size_bytes for waiter in self._waiters)
+
+    def _release(self, key: int) -> None:
+        claim = self._claims.pop(key)
+        self.claimed_bytes -= claim.size_bytes
+        if claim is self._exceeding:
+            self._exceeding = None
         self._schedule_grants()
 
     def _schedule_grants(self) -> None:

@@ -37,9 +37,9 @@ wait."""
 class FrameSocket:
     """A connection that receives and sends Kafka frames, in plaintext or over TLS; a ``with`` block closes it.
 
-    With a memory budget, a frame of over 64 KiB is received only after its memory was claimed. Buffers that are
-    kept for the next frames stay claimed, and are the first that the budget reclaims: to lose them costs time, but
-    no fetches.
+    With a memory budget, the part of a frame beyond 64 KiB is received only after its memory was claimed, in steps
+    as it arrives. Buffers that are kept for the next frames stay claimed, and are the first that the budget
+    reclaims: to lose them costs time, but no fetches.
 
     Raises: OSError: from any method that receives or sends: the connection broke.
     """
@@ -74,7 +74,8 @@ class FrameSocket:
         self._frames = FrameReader(max_frame_bytes)
         self._budget = budget
         self.on_large_frame: Callable[[], None] = _do_nothing
-        """Called after the size field of a frame that claims memory has arrived, before the claim."""
+        """Called after the size field of a frame of over 16 KiB has arrived, unless a kept buffer has room for
+        it."""
         self.on_memory_claimed: Callable[[float], None] = _ignore
         """Called with the seconds for which a frame waited for memory."""
         self.stall_s = math.inf
@@ -126,7 +127,8 @@ class FrameSocket:
         is_silent = False
         while True:
             if self._frames.needed_bytes:
-                self.on_large_frame()
+                if not self._frames.is_in_large:
+                    self.on_large_frame()
                 await self._allocate()
             space = self._frames.get_space()
             try:
@@ -177,16 +179,18 @@ class FrameSocket:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low)
 
     async def _allocate(self) -> None:
-        if self._budget is None:
-            self._frames.allocate()
+        frames, budget = self._frames, self._budget
+        if budget is None or frames.buffer is None:
+            frames.allocate()
             return
         began_s = trio.current_time()
-        await self._budget.admit(self._frames.needed_bytes, self._frames.allocate)
+        await budget.admit(frames.buffer, frames.needed_bytes)
+        frames.allocate()
         self.on_memory_claimed(trio.current_time() - began_s)
-        if self._budget.is_short:
-            self._frames.drop_spares()
+        if budget.is_short:
+            frames.drop_spares()
         else:
-            self._budget.register_holder(self, -math.inf, self._drop_spares)
+            budget.register_holder(self, -math.inf, self._drop_spares)
 
     def _drop_spares(self) -> None:
         self._frames.drop_spares()

@@ -12,10 +12,10 @@ import fcntl
 import json
 import os
 import re
-import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, Final, NamedTuple
 
 import attrs
@@ -255,7 +255,7 @@ def _open_own(path: Path, flags: int = 0) -> int:
     """
     descriptor = os.open(path, flags | os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW, _MODE)
     found = os.fstat(descriptor)
-    if stat.S_ISREG(found.st_mode) and found.st_nlink <= 1:
+    if S_ISREG(found.st_mode) and found.st_nlink <= 1:
         return descriptor
     os.close(descriptor)
     raise OSError(errno.EMLINK, "not a regular file with a single name", str(path))
