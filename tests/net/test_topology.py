@@ -1,8 +1,9 @@
 """The topology is refreshed when it must be, by one request at a time, and never as a storm."""
 
 import io
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any, ClassVar
 
 import pytest
 import trio
@@ -10,10 +11,12 @@ import trio
 from proxy.cluster.topology import Topology
 from proxy.config import Address, UpstreamConfig
 from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
+from proxy.errors import BrokerUnavailable
 from proxy.net.io.logs import Log
 from proxy.net.upstream import topology
+from proxy.net.upstream.brokers import BrokerConnection
 from proxy.net.upstream.topology import TopologyCallback, TopologyService
-from proxy.wire.fetch import TopicId
+from proxy.wire.fetch import Topic, TopicId
 from tests.net.proxied import Proxied, ask, proxied, running
 
 
@@ -70,11 +73,13 @@ async def test_metadata_refresh_survives_shutdown_of_the_broker_used_last() -> N
 
 @asynccontextmanager
 async def service(
-    cluster: EmbeddedCluster, on_refreshed: TopologyCallback = lambda _: None
+    cluster: EmbeddedCluster,
+    on_refreshed: TopologyCallback = lambda _: None,
+    kind: type[TopologyService] = TopologyService,
 ) -> AsyncIterator[TopologyService]:
     """A service of its own, that has found the cluster."""
     servers = tuple(Address.parse(each) for each in cluster.bootstrap.split(","))
-    it = TopologyService(UpstreamConfig(servers), Log("text", "debug", io.StringIO()), on_refreshed)
+    it = kind(UpstreamConfig(servers), Log("text", "debug", io.StringIO()), on_refreshed)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(it.run)
         await it.known.wait()
@@ -151,3 +156,62 @@ async def test_number_of_remembered_unknown_topics_is_bounded(monkeypatch: pytes
 
     assert "t" in known
     assert sum(isinstance(each, str) for each in known) <= 1 + 5 + 1
+
+
+class _Fussy(TopologyService):
+    """A service whose brokers close the connection at each request with the topic ``poison``."""
+
+    requests: ClassVar[list[int]] = []
+
+    async def _request_from(self, connection: BrokerConnection, topics: Sequence[Topic]) -> Any:
+        self.requests.append(len(topics))
+        if "poison" in topics:
+            raise BrokerUnavailable("closed")
+        return await super()._request_from(connection, topics)
+
+
+async def test_topic_at_which_brokers_close_the_connection_keeps_no_other_from_being_refreshed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(topology, "_BATCH_TOPICS", 4)
+    names = [f"t{number}" for number in range(9)]
+    async with embedded_cluster() as cluster:
+        for name in names:
+            cluster.create_topic(name, 1)
+        _Fussy.requests.clear()
+        async with service(cluster, kind=_Fussy) as it:
+            refreshed = trio.Event()
+            it.request_refresh(frozenset({*names, "poison"}), lambda _: refreshed.set())
+            with trio.fail_after(5):
+                await refreshed.wait()
+
+            assert [it.topology.topic(name) is not None for name in names] == [True] * 9
+            assert it.topology.topic("poison") is None
+            assert max(_Fussy.requests) == 4
+
+
+async def test_unexpected_error_in_a_response_is_logged_and_the_request_repeated() -> None:
+    class Broken(TopologyService):
+        failures = 3
+
+        async def _request_from(self, connection: BrokerConnection, topics: Sequence[Topic]) -> Any:
+            self.failures -= 1
+            if self.failures >= 0:
+                raise KeyError("a bug")
+            return await super()._request_from(connection, topics)
+
+    async with embedded_cluster() as cluster:
+        with trio.fail_after(5):
+            async with service(cluster, kind=Broken) as it:
+                assert it.is_reachable()
+
+
+def test_topics_are_divided_by_number_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topology, "_BATCH_TOPICS", 3)
+    monkeypatch.setattr(topology, "_BATCH_BYTES", 10)
+    names = ["a", "b", "c", "d", "eeeeee", "ffff", "g", "h" * 20, "i"]
+
+    batches = list(topology._batches(names))
+
+    assert batches == [["a", "b", "c"], ["d", "eeeeee"], ["ffff", "g"], ["h" * 20], ["i"]]
+    assert list(topology._batches([])) == []

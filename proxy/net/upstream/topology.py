@@ -3,8 +3,9 @@
 import dataclasses
 import random
 import sys
+import traceback
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final
 
 import attrs
@@ -34,6 +35,12 @@ _PROBE_S: Final = 5.0
 _FRESH_S: Final = 0.5
 """Topics refreshed within this time are not requested again, however many connections report them as stale."""
 _TOPICS: Final = 100_000
+_ATTEMPTS: Final = 2
+"""The number of failures after which a request is divided, while brokers answer others."""
+_BATCH_TOPICS: Final = 5_000
+_BATCH_BYTES: Final = 1024 * 1024
+"""The most topics of one request, and bytes of their names: a broker closes the connection at a larger request than
+it accepts."""
 _ANSWER_S: Final = 10.0
 _RETRY_S: Final = 0.1
 _LONGEST_RETRY_S: Final = 5.0
@@ -178,10 +185,10 @@ class TopologyService:
         # The id that stands for no topic would fail the whole request, also for other clients.
         ids = [topic for topic in topics if not isinstance(topic, str) and topic != NO_TOPIC_ID]
         # Separately: if a request has any id, brokers ignore the names.
-        for some in [each for each in (names, ids) if each] or [[]]:
-            metadata = await self._request_until_answered(some)
-            self.topology = self.topology.with_metadata(metadata, trio.current_time())
-            for topic in some:
+        for batch in [*_batches(names), *_batches(ids)] or [[]]:
+            for metadata in await self._request_batch(batch):
+                self.topology = self.topology.with_metadata(metadata, trio.current_time())
+            for topic in batch:
                 self._fresh[topic] = None
         self.topology = _drop_failed_topics(self.topology, topics)
         for broker in self.topology.brokers.values():
@@ -190,20 +197,45 @@ class TopologyService:
         self._log.debug("metadata-refreshed", brokers=len(self.topology.brokers), topics=requested)
         self._on_refreshed(self.topology)
 
-    async def _request_until_answered(self, topics: Sequence[Topic]) -> Any:
+    async def _request_batch(self, topics: Sequence[Topic]) -> list[Any]:
+        """Request metadata of *topics* until a broker answers, and return the responses.
+
+        If brokers answer other requests but twice not this one, both halves are requested, and a single topic is
+        skipped: no topic must keep others from being refreshed.
+        """
+        for _ in range(_ATTEMPTS):
+            answer = await self._try_request(topics)
+            if answer is not None:
+                return [answer]
+            answer = await self._request_until_answered()
+        if len(topics) <= 1:
+            return [answer]
+        half = len(topics) // 2
+        return [*await self._request_batch(topics[:half]), *await self._request_batch(topics[half:])]
+
+    async def _request_until_answered(self) -> Any:
+        """Request only the brokers, with growing pauses, until one answers."""
         retry_s = _RETRY_S
-        while True:
-            try:
-                answer = await self._request_metadata(topics)
-            except ProxyError as wrong:
-                self._is_answered = False
-                self._disconnect()
+        while (answer := await self._try_request([])) is None:
+            await trio.sleep(retry_s * random.uniform(0.5, 1))
+            retry_s = min(retry_s * 2, _LONGEST_RETRY_S)
+        return answer
+
+    async def _try_request(self, topics: Sequence[Topic]) -> Any | None:
+        """Request metadata of *topics* from each broker until one answers; None if none does."""
+        try:
+            answer = await self._request_metadata(topics)
+        except Exception as wrong:  # an unexpected error must not end the process
+            self._is_answered = False
+            self._disconnect()
+            if isinstance(wrong, ProxyError):
                 self._log.warning("no-broker-reachable", every_s=_COMPLAIN_EVERY_S, reason=wrong)
-                await trio.sleep(retry_s * random.uniform(0.5, 1))
-                retry_s = min(retry_s * 2, _LONGEST_RETRY_S)
             else:
-                self._is_answered, self._answered_s = True, trio.current_time()
-                return answer
+                trace = "".join(traceback.format_exception(wrong))
+                self._log.error("unhandled-exception", every_s=_COMPLAIN_EVERY_S, trace=trace)
+            return None
+        self._is_answered, self._answered_s = True, trio.current_time()
+        return answer
 
     async def _request_metadata(self, topics: Sequence[Topic]) -> Any:
         connection = self._connection
@@ -253,6 +285,18 @@ class TopologyService:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.frames.close()
+
+
+def _batches(topics: Sequence[Topic]) -> Iterator[Sequence[Topic]]:
+    """Divide *topics* into those of single requests, which are limited in number and bytes."""
+    begin = size_bytes = 0
+    for index, topic in enumerate(topics):
+        size_bytes += len(topic)
+        if index - begin >= _BATCH_TOPICS or size_bytes > _BATCH_BYTES:
+            yield topics[begin:index]
+            begin, size_bytes = index, len(topic)
+    if begin < len(topics):
+        yield topics[begin:]
 
 
 def _drop_failed_topics(topology: Topology, requested: Collection[Topic]) -> Topology:
