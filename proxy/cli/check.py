@@ -9,6 +9,7 @@ from proxy.cli import security
 from proxy.cli.cluster_info import BrokerInfo, ClusterInfo, Diagnostic
 from proxy.cli.diagnostics import can_serve, diagnose, kafka_release
 from proxy.cli.options import Commands, add_flags, settings_of
+from proxy.cli.printable import printable
 from proxy.cli.settings import Settings
 from proxy.config import OPTIONS, Config
 from proxy.config.rack import RackFound
@@ -137,4 +138,5 @@ def cluster_report(seen: ClusterInfo, found: list[Diagnostic]) -> str:
 def _columns(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        yield "  " + "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        cells = (f"{printable(cell):{width}}" for cell, width in zip(row, widths, strict=True))
+        yield "  " + "  ".join(cells).rstrip()

@@ -8,6 +8,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from proxy.cli.printable import printable
+
 __all__ = ["draw_screen", "short_bytes"]
 
 _BARS: Final = " ▁▂▃▄▅▆▇█"
@@ -52,8 +54,8 @@ def _draw_head(document: Mapping[str, Any], failed: str) -> Text:
     up_s = (document["now_us"] - document["started_us"]) / 1_000_000
     rack = f"rack {document['rack']}" if document["rack"] else "rack not known"
     facts = [f"cluster {document['cluster_id'] or 'not known yet'}", rack, f"up {_format_duration(up_s)}"]
-    text = Text.assemble(("Sidefetch ", "bold"), (_plain(status), style))
-    return text.append(_plain("  " + ", ".join(facts)), "dim")
+    text = Text.assemble(("Sidefetch ", "bold"), (printable(status), style))
+    return text.append(printable("  " + ", ".join(facts)), "dim")
 
 
 def _draw_totals(document: Mapping[str, Any]) -> Table:
@@ -92,10 +94,10 @@ def _problems(document: Mapping[str, Any]) -> Group:
     lines: list[RenderableType] = []
     for each in document["problems"][:_MOST_PROBLEMS]:
         ago_s = (document["now_us"] - each["last_us"]) / 1_000_000
-        head = Text.assemble((_plain(each["title"]), _STYLES[each["level"]]))
+        head = Text.assemble((printable(each["title"]), _STYLES[each["level"]]))
         times = "once" if each["times"] == 1 else f"{each['times']:,} times"
         lines.append(head.append(f"  {times}, last {_format_duration(ago_s)} ago", "dim"))
-        lines.append(Text("  " + _plain(each["remedy"])))
+        lines.append(Text("  " + printable(each["remedy"])))
     return Group(*lines)
 
 
@@ -130,7 +132,7 @@ def _brokers(document: Mapping[str, Any]) -> Table:
         requested = sum(each["partitions"].values())
         table.add_row(
             "others" if each["node"] < 0 else str(each["node"]),
-            Text(_plain(each["rack"] or "-"), "green" if is_ours else ""),
+            Text(printable(each["rack"] or "-"), "green" if is_ours else ""),
             short_bytes(each["record_bytes"]),
             f"{short_bytes(each['bytes_per_s'])}/s",
             f"{each['fetches']:,}",
@@ -149,8 +151,8 @@ def _clients(clients: Sequence[Mapping[str, Any]]) -> Table:
     for each in ordered[:_MOST_CLIENTS]:
         versions = ", ".join(f"v{version}" for version in each["fetch_versions"])
         table.add_row(
-            Text(_plain(f"{each['client_id'] or '(no name)'} {each['host']}".rstrip())),
-            Text(_plain(f"{each['software'] or 'Fetch'} {versions}")),
+            Text(printable(f"{each['client_id'] or '(no name)'} {each['host']}".rstrip())),
+            Text(printable(f"{each['software'] or 'Fetch'} {versions}")),
             f"{each['partitions']:,}",
             f"{each['fetches']:,}",
             "shared" if each["shared_fetches"] else f"{each['broker_fetches']:,}",
@@ -171,8 +173,3 @@ def _format_duration(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds // size:.0f} {unit}"
     return f"{max(0, seconds):.0f} s"
-
-
-def _plain(text: str) -> str:
-    """Replace unprintable characters: clients choose their names, and could send control codes to the terminal."""
-    return "".join(each if each.isprintable() else "?" for each in text)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from proxy.cli.extras import require_spark_extra
 from proxy.cli.options import Commands
+from proxy.cli.printable import printable
 from proxy.cli.spark import add_flags, settings_of, spark_at
 from proxy.errors import ConfigError
 
@@ -125,12 +126,15 @@ def _pairs(parser: argparse.ArgumentParser, flag: str, metavar: str, what: str) 
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from proxy.analysis.report.files import spreadsheet_cell
+
     settings = settings_of(arguments.conf)
     with spark_at(arguments.master, settings) as spark:
         answer = arguments.analyze(spark, arguments)
         rows = answer.toLocalIterator()
         if arguments.csv:
-            csv.writer(sys.stdout, lineterminator="\n").writerows([answer.columns, *rows])
+            writer = csv.writer(sys.stdout, lineterminator="\n")
+            writer.writerows([answer.columns, *(map(spreadsheet_cell, row) for row in rows)])
         else:
             _print(answer.columns, rows)
     return 0
@@ -158,7 +162,7 @@ def _cell(value: Any) -> str:
         case float():
             return f"{value:.4f}"
         case _:
-            return str(value).translate(dict.fromkeys(range(32), "?"))
+            return printable(str(value))
 
 
 def _other_sessions(arguments: argparse.Namespace) -> Any:

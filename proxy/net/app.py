@@ -30,7 +30,13 @@ from proxy.fetch.fetch_config import FetchConfig
 from proxy.net.downstream.acceptor import ConnectionAcceptor
 from proxy.net.downstream.advertised import broker_address, local_address
 from proxy.net.downstream.client import ClientConnection
-from proxy.net.downstream.limits import ConnectionLimits, LimitLog, enforce_timeouts, raise_open_files_limit
+from proxy.net.downstream.limits import (
+    ConnectionLimits,
+    LimitLog,
+    enforce_timeouts,
+    host_of,
+    raise_open_files_limit,
+)
 from proxy.net.downstream.listeners import Listeners
 from proxy.net.downstream.sasl_server import AuthenticationFailed
 from proxy.net.garbage import GarbageCollector
@@ -376,7 +382,7 @@ class Proxy:
         except* Exception as bug:
             self.counts["bugs"] += 1
             trace = "".join(traceback.format_exception(bug))
-            self.log.error("unhandled-exception", client=peer, trace=trace)
+            self.log.error("unhandled-exception", every_s=_LOG_EVERY_S, per=host_of(peer), client=peer, trace=trace)
         finally:
             self._admission.remove(peer)
 
@@ -396,7 +402,8 @@ class Proxy:
     def _count_failure(self, count: str, event: str, peer: str, wrong: BaseExceptionGroup[Exception]) -> None:
         self.counts[count] += 1
         reason = next(leaves(wrong))
-        self.log.warning(event, every_s=_LOG_EVERY_S, per=str(reason), client=peer, reason=reason)
+        # Not by reason: parts of it are the client's choice.
+        self.log.warning(event, every_s=_LOG_EVERY_S, per=host_of(peer), client=peer, reason=reason)
 
     async def _run_connection(self, map_address: AddressMap, node_id: BrokerId | None, client: FrameSocket) -> None:
         accepted = await self._acceptor.set_up(node_id, client)

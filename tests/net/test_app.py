@@ -272,6 +272,16 @@ async def test_bad_input_closes_its_connection_with_one_line_and_no_other(name: 
         assert it.proxy.counts["client_protocol_errors"] == 1
 
 
+async def test_lines_about_bad_input_are_limited_whatever_it_contains() -> None:
+    async with proxied() as it:
+        for api_key in range(900, 950):
+            async with it.client(1) as client:
+                await client.send_frame(struct.pack(">ihhih", 10, api_key, 0, 1, -1))
+                assert await closed(client)
+        assert it.proxy.counts["client_protocol_errors"] == 50
+        assert len(it.logged("client-protocol-error")) <= 5
+
+
 async def test_unreachable_brokers_at_startup_are_logged_once_and_retried() -> None:
     async with embedded_cluster(brokers=1) as cluster:
         cluster.create_topic("t", 1)

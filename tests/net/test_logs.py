@@ -77,6 +77,8 @@ def test_json_log_puts_event_first_and_fields_cannot_overwrite_it() -> None:
         ("line\nbreak", '"line\\nbreak"'),
         ("\x1b[31m", '"\\u001b[31m"'),
         ("\u2028", '"\\u2028"'),
+        ("txt.\u202eexe", '"txt.\\u202eexe"'),
+        ("\x9b31m", '"\\u009b31m"'),
         ("grün", "grün"),
         (True, "true"),
         (None, "null"),

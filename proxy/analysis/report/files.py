@@ -10,7 +10,7 @@ import attrs
 
 from proxy.analysis.report.model import Report, ReportTable, Value
 
-__all__ = ["as_csv", "as_json"]
+__all__ = ["as_csv", "as_json", "spreadsheet_cell"]
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
@@ -27,8 +27,8 @@ def as_json(report: Report) -> str:
 def as_csv(report: Report) -> dict[str, str]:
     """Return the report as CSV texts by file name: one file for each table, ``figures.csv`` and ``advice.csv``.
 
-    A file is named after its table. Texts of sections, their figures and charts are left out. A text that a
-    spreadsheet would treat as a formula, such as a client id that begins with ``=``, gets an apostrophe in front.
+    A file is named after its table. Texts of sections, their figures and charts are left out. Texts are those of
+    ``spreadsheet_cell``.
     """
     figures = ((each.title, each.value, each.unit, each.note) for each in report.figures)
     advice = (
@@ -56,9 +56,14 @@ def _csv(head: Sequence[str], rows: Iterable[Sequence[Value]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(head)
-    writer.writerows([_harmless(value) for value in row] for row in rows)
+    writer.writerows([spreadsheet_cell(value) for value in row] for row in rows)
     return text.getvalue()
 
 
-def _harmless(value: Value) -> Value:
+def spreadsheet_cell(value: Any) -> Any:
+    """Return *value* for a cell of a CSV file.
+
+    A text that a spreadsheet would treat as a formula, such as a client id that begins with ``=``, gets an
+    apostrophe in front.
+    """
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

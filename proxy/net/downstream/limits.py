@@ -20,6 +20,7 @@ __all__ = [
     "LimitLog",
     "TimedConnection",
     "enforce_timeouts",
+    "host_of",
     "raise_open_files_limit",
 ]
 
@@ -79,7 +80,7 @@ class LimitLog:
         log_event(
             "limit-reached",
             every_s=_LOG_EVERY_S,
-            per=(limit, _host_of(peer)),
+            per=(limit, host_of(peer)),
             limit=limit,
             client=peer or None,
             reason=why,
@@ -105,7 +106,7 @@ class ConnectionLimits:
         After True, ``remove`` must be called when the connection ends. False is logged; the caller closes the
         connection.
         """
-        host, config = _host_of(peer), self._config
+        host, config = host_of(peer), self._config
         if self.count >= config.max_connections:
             self._limit_log("max-connections", peer, f"there are {self.count} connections")
             return False
@@ -117,14 +118,15 @@ class ConnectionLimits:
         return True
 
     def remove(self, peer: str) -> None:
-        host = _host_of(peer)
+        host = host_of(peer)
         self.count -= 1
         self._by_host[host] -= 1
         if not self._by_host[host]:
             del self._by_host[host]
 
 
-def _host_of(peer: str) -> str:
+def host_of(peer: str) -> str:
+    """Return the host of a client's address and port; what clients cannot choose limits their log lines."""
     return peer.rpartition(":")[0]
 
 

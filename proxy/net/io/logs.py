@@ -186,5 +186,7 @@ def _format_value(name: str, value: object) -> Scalar:
 
 def _quote(value: Scalar) -> str:
     if isinstance(value, str):
-        return value if _PLAIN.fullmatch(value) else json.dumps(value, ensure_ascii=not value.isprintable())
+        is_printable = value.isprintable()  # false for controls of the text direction, too
+        is_plain = is_printable and _PLAIN.fullmatch(value)
+        return value if is_plain else json.dumps(value, ensure_ascii=not is_printable)
     return json.dumps(value)

@@ -105,7 +105,7 @@ def test_invalid_flags_are_refused(flags: Sequence[str], ledger: str, capsys: py
 
 
 def test_long_table_is_truncated_with_hint(capsys: pytest.CaptureFixture[str]) -> None:
-    whatif._print(["name", "size"], ([f"row\n{number}", 1000 * number] for number in range(60)))
+    whatif._print(["name", "size"], ([f"row\n\x9b\u202e{number}", 1000 * number] for number in range(60)))
 
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 52
