@@ -8,7 +8,7 @@ import functools
 import random
 import socket
 
-__all__ = ["free_port_range", "free_ports"]
+__all__ = ["free_port_range", "free_ports", "open_ends"]
 
 _FIRST, _LAST = 15_000, 32_000
 """Below every usual range of ephemeral ports (Linux: from 32768; others: from 49152)."""
@@ -80,3 +80,14 @@ def free_ports(count: int) -> list[int]:
     """Return *count* different free ports."""
     first = free_port_range(count)
     return list(range(first, first + count))
+
+
+def open_ends(port: int) -> int:
+    """Return the number of open sockets of connections to *port* on this host, whose both ends count."""
+    with open("/proc/self/net/tcp", encoding="ascii") as table:
+        rows = [line.split() for line in table][1:]
+    wanted, listening, no_inode = f"{port:04X}", "0A", "0"
+    return sum(
+        wanted in (local[-4:], remote[-4:]) and state != listening and inode != no_inode
+        for _, local, remote, state, _, _, _, _, _, inode, *_ in rows
+    )

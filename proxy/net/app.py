@@ -407,6 +407,8 @@ class Proxy:
 
     async def _run_connection(self, map_address: AddressMap, node_id: BrokerId | None, client: FrameSocket) -> None:
         accepted = await self._acceptor.set_up(node_id, client)
+        if accepted is None:
+            return
         connection = ClientConnection(client, accepted, map_address, self.services)
         self.clients.add(connection)
         if self._stopping.is_set():

@@ -173,6 +173,8 @@ class ReadingState:
     """The reads by the broker's node id; -1 for all brokers beyond the limit."""
     fetches: Counter[FetchShape] = attrs.field(factory=Counter, init=False)
     session_events: Counter[tuple[str, str, str]] = attrs.field(factory=Counter, init=False)
+    _software: set[tuple[str, bool]] = attrs.field(factory=set, init=False)
+    """The kinds of client software that ``software`` has returned."""
     """The number of session events by side, event and reason."""
     waited_us: Counter[Cause] = attrs.field(factory=Counter, init=False)
     delays: Durations = attrs.field(factory=Durations, init=False)
@@ -270,12 +272,16 @@ class ReadingState:
     def software(self) -> Counter[tuple[str, bool]]:
         """Return the number of open client connections by (client software, whether that is a guess).
 
-        The software is an empty string if it is unknown, and ``(other)`` beyond 200 kinds.
+        The software is an empty string if it is unknown. It is ``(other)`` if it is not among the first 200 kinds
+        since the start: clients choose the name, and each is a time series.
         """
         found: Counter[tuple[str, bool]] = Counter()
         for client in self.clients.values():
             for reader in client.readers.values():
-                _count(found, (reader.software, reader.is_guess), 1, _MOST_CLIENTS, (OTHER, True))
+                kind = reader.software, reader.is_guess
+                if len(self._software) < _MOST_CLIENTS:
+                    self._software.add(kind)
+                found[kind if kind in self._software else (OTHER, True)] += 1
         return found
 
     def _reader(self, of: ConnectionLabels, record: Record) -> tuple[ClientSummary, ReaderConnection]:

@@ -308,6 +308,7 @@ async def test_no_client_is_kept_waiting_for_ever_for_a_first_broker() -> None:
         async with trio.open_nursery() as nursery:
             it = await _start(nursery, cluster, config)
             async with connect(it.bootstrap) as client:
+                await client.send("metadata", 5, {})
                 with trio.fail_after(3):
                     assert await closed(client)
             assert it.proxy.counts["brokers_unavailable"] == 1

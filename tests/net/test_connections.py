@@ -17,17 +17,7 @@ from proxy.net.io.memory import Budget
 from proxy.net.upstream.access import OPEN
 from proxy.net.upstream.connections import ConnectOptions, UpstreamConnections
 from proxy.relay.commands import Event, LinkOpened
-
-
-def open_ends(port: int) -> int:
-    """Return the number of open sockets of connections to *port* on this host, whose both ends count."""
-    with open("/proc/self/net/tcp", encoding="ascii") as table:
-        rows = [line.split() for line in table][1:]
-    wanted, listening, no_inode = f"{port:04X}", "0A", "0"
-    return sum(
-        wanted in (local[-4:], remote[-4:]) and state != listening and inode != no_inode
-        for _, local, remote, state, _, _, _, _, _, inode, *_ in rows
-    )
+from tests.ports import open_ends
 
 
 @pytest.mark.parametrize("is_hung_up", [True, False])

@@ -4,14 +4,14 @@ import io
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import attrs
 import pytest
 import trio
 
-from proxy.config import Config, LimitsConfig
+from proxy.config import Address, Config, LimitsConfig
 from proxy.demo.client import KafkaConnection
 from proxy.demo.cluster import embedded_cluster
 from proxy.demo.messages import encode_request
@@ -21,6 +21,7 @@ from proxy.net.io.logs import Log
 from proxy.net.io.memory import Budget
 from proxy.wire.apis import ApiKey
 from tests.net.proxied import Proxied, ask, configured, hung_up_on, limits_logged, running
+from tests.ports import open_ends
 
 QUIET = ConnectionActivity(
     frames=1, is_at_boundary=True, is_reading=True, sent_bytes=10, has_unsent=False, is_response_due=False
@@ -297,3 +298,16 @@ async def test_reached_limit_log_is_rate_limited_by_limit_and_host() -> None:
 
 def test_an_error_names_its_option() -> None:
     assert LimitReached("max-frame", "large").limit == "max-frame"
+
+
+async def test_silent_connections_open_none_to_brokers() -> None:
+    async with limited(handshake_timeout_s=1) as it, AsyncExitStack() as silent:
+        for _ in range(20):
+            await silent.enter_async_context(it.client())
+        async with it.client() as asking:
+            await asking.call("metadata", 5, {})
+            ports = [Address.parse(each).port for each in it.cluster.bootstrap.split(",")]
+            assert sum(map(open_ends, ports)) <= 2 * 2, "those of the topology and of the client that asks"
+            with trio.fail_after(30):
+                while it.proxy.counts["limit_handshake_timeout"] < 20:
+                    await trio.sleep(0.05)

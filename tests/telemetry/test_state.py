@@ -126,6 +126,16 @@ def test_requests_of_a_connection_are_sums_and_counted_once() -> None:
     assert state.software() == {("librdkafka 0.11.6", False): 2}
 
 
+def test_names_of_client_software_are_limited_since_the_start() -> None:
+    state = made()
+    for number in range(300):
+        link = Link(number)
+        state.observe(link, client(software=f"client {number}"), NOW_US)
+        names = set(state.software())
+        state.remove(link)
+        assert names == {(f"client {number}", False) if number < 200 else ("(other)", True)}
+
+
 def test_minutes_cover_last_hour_including_idle_minutes() -> None:
     state = made()
     state.observe(Link(), conversion(), NOW_US)

@@ -5,7 +5,8 @@ It makes the TLS handshake, finds a broker, and has the client log in if Sidefet
 
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -15,10 +16,17 @@ import trio
 from proxy.cluster.topology import BrokerId
 from proxy.config import Config
 from proxy.convert.versions.table import TARGETS
-from proxy.errors import BrokerProtocolError, BrokerUnavailable, MalformedFrame
+from proxy.errors import (
+    BrokerProtocolError,
+    BrokerUnavailable,
+    ClientProtocolError,
+    FrameTooLarge,
+    LimitReached,
+    MalformedFrame,
+)
 from proxy.net.downstream.handshakes import TlsHandshakes
 from proxy.net.downstream.limits import LimitLog
-from proxy.net.downstream.sasl_server import AuthenticatedClient, authenticate, watch_users
+from proxy.net.downstream.sasl_server import authenticate, watch_users
 from proxy.net.io.files import WatchedFiles
 from proxy.net.io.logs import Log
 from proxy.net.io.memory import Budget
@@ -30,7 +38,7 @@ from proxy.net.upstream.topology import TopologyService
 from proxy.wire import api_versions
 from proxy.wire.headers import read_request_header
 
-__all__ = ["AcceptedClient", "ConnectionAcceptor"]
+__all__ = ["AcceptedClient", "ConnectionAcceptor", "errors_of_client"]
 
 _LOG_EVERY_S: Final = 1.0
 _FIRST_PLACEHOLDER_ID: Final = -1000
@@ -46,8 +54,10 @@ class AcceptedClient:
     """The broker that the client's requests go to."""
     ready: BrokerConnection | None = None
     """An open connection to that broker with no request in flight; None if the set-up opened none."""
-    admitted: AuthenticatedClient | None = None
-    """The client's login with Sidefetch; None if Sidefetch does not authenticate clients."""
+    principal: str | None = None
+    """The client's principal; None if Sidefetch does not authenticate clients."""
+    early: list[memoryview] = attrs.field(factory=list)
+    """The requests that have arrived and are not handled yet."""
 
 
 class ConnectionAcceptor:
@@ -121,28 +131,49 @@ class ConnectionAcceptor:
             self._log.warning("client-tls-failed", every_s=_LOG_EVERY_S, per=reason, client=peer, reason=reason)
             return None
 
-    async def set_up(self, node_id: BrokerId | None, client: FrameSocket) -> AcceptedClient:
+    async def set_up(self, node_id: BrokerId | None, client: FrameSocket) -> AcceptedClient | None:
         """Find the broker for the client's requests, and have the client log in if Sidefetch authenticates clients.
+
+        A connection to a broker is opened only after the client's first complete request.
 
         Args: node_id: the broker whose listener the client uses; None for the bootstrap listener, whose clients
             get a random broker that accepts a connection.
+        Returns: None if the client has left before its first request.
         Raises: AuthenticationFailed: the user name or the password is wrong; ClientProtocolError: another error of
-            the login; BrokerUnavailable: no broker can be reached; BrokerProtocolError: a broker's response is
-            malformed.
+            the login, or a malformed request; LimitReached: there was no request in time, or a too large one;
+            BrokerUnavailable: no broker can be reached; BrokerProtocolError: a broker's response is malformed.
         """
-        ready: BrokerConnection | None = None
-        if node_id is None:
-            node_id, ready = await self._connect_to_any()
-        if self._users is None:
-            return AcceptedClient(node_id, ready)
-        versions_broker = _VersionsBroker(partial(self._connect, node_id), ready)
+        if self._users is not None:
+            return await self._authenticate(node_id, client)
+        if node_id is not None:
+            return AcceptedClient(node_id)
+        early = await self._receive_first(client)
+        return AcceptedClient(*await self._connect_to_any(), early=early) if early else None
+
+    async def _authenticate(self, node_id: BrokerId | None, client: FrameSocket) -> AcceptedClient:
+        assert self._users is not None
+        broker = _FirstBroker(node_id, self._connect_to_any if node_id is None else partial(self._connect, node_id))
         try:
             limit = self._config.downstream.max_frame_bytes
-            admitted = await authenticate(client, self._users.value, versions_broker.request_versions, limit)
+            admitted = await authenticate(client, self._users.value, broker.request_versions, limit)
+            if broker.node_id is None:
+                await broker.open()
+            assert broker.node_id is not None
         except BaseException:
-            versions_broker.close()
+            broker.close()
             raise
-        return AcceptedClient(node_id, versions_broker.connection, admitted)
+        return AcceptedClient(broker.node_id, broker.connection, admitted.principal, admitted.early)
+
+    async def _receive_first(self, client: FrameSocket) -> list[memoryview]:
+        """Return the client's first requests; none if it has left."""
+        timeout_s = self._config.limits.handshake_timeout_s
+        try:
+            with trio.fail_after(timeout_s), errors_of_client():
+                return await client.receive()
+        except trio.TooSlowError:
+            raise LimitReached("handshake-timeout", f"no request within {timeout_s:g} s") from None
+        except OSError:
+            return []  # the client has reset the connection
 
     async def _connect_to_any(self) -> tuple[BrokerId, BrokerConnection]:
         """Return the first broker, in random order, that accepts a connection, and this connection.
@@ -166,11 +197,13 @@ class ConnectionAcceptor:
             self._topology.record_address(node_ids[-1], address.host, address.port)
         return node_ids
 
-    async def _connect(self, node_id: BrokerId) -> BrokerConnection:
+    async def _connect(self, node_id: BrokerId) -> tuple[BrokerId, BrokerConnection]:
         """Open a connection to broker *node_id*, and log in if Sidefetch has credentials of its own."""
         address = self._topology.address_of(node_id)
         timeout_s = self._config.upstream.connect_timeout_s
-        return await open_connection(address, connect_timeout_s=timeout_s, budget=self._budget, access=self._access)
+        return node_id, await open_connection(
+            address, connect_timeout_s=timeout_s, budget=self._budget, access=self._access
+        )
 
     async def _connect_to_first(self, candidates: Iterable[BrokerId]) -> tuple[BrokerId, BrokerConnection]:
         node_ids = list(candidates)
@@ -178,32 +211,45 @@ class ConnectionAcceptor:
         failures = []
         for node_id in node_ids:
             try:
-                ready = await self._connect(node_id)
+                return await self._connect(node_id)
             except (BrokerUnavailable, BrokerProtocolError) as wrong:
                 failures.append(str(wrong))
-            else:
-                return node_id, ready
         raise BrokerUnavailable("; ".join(failures) or "the cluster names no brokers")
 
 
+@contextmanager
+def errors_of_client() -> Iterator[None]:
+    """Raise errors of frames that a client sends as ClientProtocolError, or as LimitReached if one is too large."""
+    try:
+        yield
+    except FrameTooLarge as wrong:
+        raise LimitReached("max-frame", str(wrong)) from wrong
+    except MalformedFrame as wrong:
+        raise ClientProtocolError(str(wrong)) from wrong
+
+
 @attrs.define
-class _VersionsBroker:
-    """The broker that answers the ApiVersions requests of a client which is logging in with Sidefetch.
+class _FirstBroker:
+    """The broker of a client that logs in with Sidefetch; it answers ApiVersions requests before the login."""
 
-    ``connection`` is the connection to the broker; if it is None, ``connect`` opens it at the first request.
-    """
+    node_id: BrokerId | None
+    """None until any broker has accepted a connection."""
+    connect: Callable[[], Awaitable[tuple[BrokerId, BrokerConnection]]]
+    """Opens the connection, at the first request."""
+    connection: BrokerConnection | None = None
 
-    connect: Callable[[], Awaitable[BrokerConnection]]
-    connection: BrokerConnection | None
+    async def open(self) -> BrokerConnection:
+        if self.connection is None:
+            self.node_id, self.connection = await self.connect()
+        return self.connection
 
     async def request_versions(self, frame: memoryview) -> bytes:
         """Return the broker's response to *frame*, an ApiVersions request of the client without its size prefix.
 
         The response has its size prefix, and only the API versions that Sidefetch supports.
         """
-        if self.connection is None:
-            self.connection = await self.connect()
-        answer = await self.connection.exchange([len(frame).to_bytes(4), frame])
+        connection = await self.open()
+        answer = await connection.exchange([len(frame).to_bytes(4), frame])
         header, _ = read_request_header(frame)
         try:
             return api_versions.rewrite_response(header.api_version, answer, TARGETS)

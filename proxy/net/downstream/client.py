@@ -2,14 +2,15 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 
 import trio
 
 from proxy.cluster.topology import Topology
-from proxy.errors import ClientProtocolError, FrameTooLarge, LimitReached, MalformedFrame
+from proxy.errors import LimitReached
 from proxy.events import ClientRecord, ExchangeRecord, Record
-from proxy.net.downstream.acceptor import AcceptedClient
+from proxy.net.downstream.acceptor import AcceptedClient, errors_of_client
 from proxy.net.downstream.client_login import ClientLogin
 from proxy.net.downstream.limits import ConnectionActivity, LimitLog
 from proxy.net.downstream.recorder import ConnectionRecorder
@@ -66,12 +67,12 @@ class ClientConnection:
         Args: accepted:    the broker for the client's requests; an open connection to it is taken over.
               map_address: maps brokers to the addresses that the client gets in responses.
         """
-        node_id, admitted = accepted.node_id, accepted.admitted
+        node_id = accepted.node_id
         self._client = client
         self._node_id = node_id
         self._services = services
-        principal = client.principal or "" if admitted is None else admitted.principal
-        self._early_frames = [] if admitted is None else admitted.early
+        principal = accepted.principal or client.principal or ""
+        self._early_frames = accepted.early
         self._limit_log = LimitLog(services.counts, services.log)
         self._error: Exception | None = None
         self._verifier = Verifier(node_id, services)
@@ -224,7 +225,8 @@ class ClientConnection:
     # ------------------------------------------------------------------------------------------ the client
 
     async def _receive_from_client(self) -> None:
-        try:
+        # A client may reset its connection at any time.
+        with suppress(OSError), errors_of_client():
             while frames := self._early_frames or await self._client.receive():
                 self._early_frames = []
                 for frame in frames:
@@ -235,12 +237,6 @@ class ClientConnection:
                 # The buffers of these frames count as used until nobody holds them.
                 frames.clear()
                 del frame
-        except OSError:
-            pass  # the client reset the connection
-        except FrameTooLarge as wrong:
-            raise LimitReached("max-frame", str(wrong)) from wrong
-        except MalformedFrame as wrong:
-            raise ClientProtocolError(str(wrong)) from wrong
 
     async def _wait_for_capacity(self) -> None:
         """Wait until the next request may be read: the client is read no faster than it and the broker read.
