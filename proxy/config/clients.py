@@ -222,8 +222,8 @@ class LimitsConfig:
         metadata=_option(
             "send-timeout",
             seconds(1, 86400),
-            "Longest time during which a client accepts no byte of a response that Sidefetch sends; then Sidefetch"
-            " closes the connection and frees its memory.",
+            "Longest time during which a client accepts less than 64 KiB of the responses that wait for it; then"
+            " Sidefetch closes the connection and frees their memory.",
             "Default: as max.poll.interval.ms of Kafka's clients; a slower consumer has left its group.",
         ),
     )

@@ -173,10 +173,13 @@ def test_a_request_that_waits_for_us_is_not_timed() -> None:
     assert overdue([(1, QUIET), (50, held_up), (100, held_up)]) == [None] * 3
 
 
-def test_a_client_that_reads_a_little_is_not_stuck() -> None:
-    slow = [attrs.evolve(QUIET, has_unsent=True, sent_bytes=sent) for sent in (10, 10, 11, 11, 11)]
+def test_a_client_that_reads_slowly_is_not_stuck_but_one_that_takes_single_bytes_is() -> None:
+    times = (1, 290, 400, 690, 701)
+    reading = [attrs.evolve(QUIET, has_unsent=True, sent_bytes=sent) for sent in (10, 10, 70_000, 135_000, 200_000)]
+    trickle = [attrs.evolve(QUIET, has_unsent=True, sent_bytes=sent) for sent in (10, 10, 70_000, 70_150, 70_156)]
 
-    assert overdue(list(zip((1, 290, 400, 690, 701), slow, strict=True))) == [*[None] * 4, "send-timeout"]
+    assert overdue(list(zip(times, reading, strict=True))) == [None] * 5
+    assert overdue(list(zip(times, trickle, strict=True))) == [*[None] * 4, "send-timeout"]
 
 
 def test_idle_timeout_does_not_apply_while_a_response_is_due() -> None:

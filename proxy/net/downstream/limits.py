@@ -30,6 +30,9 @@ _OTHER_FILES: Final = 200
 _EVERY_S: Final = 1.0
 """The longest interval between timeout checks, in seconds; connections may be closed so much later."""
 _LOG_EVERY_S: Final = 10.0
+_LEAST_SENT_BYTES: Final = 64 * 1024
+"""The bytes of responses that a client must accept within ``send-timeout``: fewer keep the memory of a response for
+as long as the client likes. Consumers request larger responses, and read one within that time."""
 _IDLE: Final = "idle-timeout"
 _REMEDIES: Final = {
     "max-connections": "raise it, with the open files that the system allows, or close what is not used",
@@ -158,7 +161,7 @@ class Deadlines:
         """Start all timeouts at *now_s*, on trio's clock."""
         self._config = config
         self._began_s = self._changed_s = self._request_s = self._sent_s = now_s
-        self._frames = self._sent_bytes = 0
+        self._frames = self._sent_bytes = self._progress_bytes = 0
 
     def find_expired(self, activity: ConnectionActivity, now_s: float) -> LimitReached | None:
         """Return the error with which the connection must be closed, or None if no timeout has expired.
@@ -166,7 +169,7 @@ class Deadlines:
         *activity* is that at *now_s*, on trio's clock. It is compared with that of the previous call, so that
         timeouts are as precise as the calls are frequent. A timeout expires if, for its time,
 
-        - send: bytes were waiting to be sent, and the client accepted none;
+        - send: bytes were waiting to be sent, and the client accepted less than 64 KiB;
         - handshake: the connection was open, and no request was complete;
         - request: a request was incomplete, although Sidefetch was reading;
         - idle: nothing was received or sent, and no response was due.
@@ -174,8 +177,8 @@ class Deadlines:
         config = self._config
         if activity.frames != self._frames or activity.is_at_boundary or not activity.is_reading:
             self._request_s = now_s
-        if activity.sent_bytes != self._sent_bytes or not activity.has_unsent:
-            self._sent_s = now_s
+        if activity.sent_bytes - self._progress_bytes >= _LEAST_SENT_BYTES or not activity.has_unsent:
+            self._sent_s, self._progress_bytes = now_s, activity.sent_bytes
         if (
             activity.frames != self._frames
             or activity.sent_bytes != self._sent_bytes
@@ -185,7 +188,8 @@ class Deadlines:
             self._changed_s = now_s
         self._frames, self._sent_bytes = activity.frames, activity.sent_bytes
         if now_s - self._sent_s >= config.send_timeout_s:
-            return LimitReached("send-timeout", f"it has read nothing for {config.send_timeout_s:g} s")
+            read_bytes = activity.sent_bytes - self._progress_bytes
+            return LimitReached("send-timeout", f"it has read {read_bytes} bytes in {config.send_timeout_s:g} s")
         if not activity.frames and activity.is_reading and now_s - self._began_s >= config.handshake_timeout_s:
             return LimitReached("handshake-timeout", f"no request within {config.handshake_timeout_s:g} s")
         if now_s - self._request_s >= config.request_timeout_s:
