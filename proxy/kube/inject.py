@@ -8,6 +8,7 @@ sidecar by others stay.
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any, cast
 
 import attrs
@@ -84,9 +85,10 @@ def inject(pod: Pod, defaults: Defaults) -> InjectionResult:
         asked = injection_request(annotations, defaults)
     except InjectionRefused as refused:
         raise InjectionRefused((*refused.reasons, *reasons)) from None
-    reasons += validation.refusals_of_request(bare["spec"], asked)
-    if reasons:
-        raise InjectionRefused(tuple(reasons))
+    further = validation.refusals_of_request(bare["spec"], asked)
+    first = next(further, None)
+    if reasons or first is not None:
+        raise InjectionRefused(chain(reasons, () if first is None else (first,), further))
     fresh = _add_sidecar(bare, asked)
     is_current = annotations_of(fresh)[STATUS] == annotations_of(pod).get(STATUS) and _is_whole(pod)
     warnings = tuple(validation.warnings(bare["spec"], asked))

@@ -1,7 +1,7 @@
 """The application's environment variables with broker addresses: found, set to the sidecar's, and restored."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from proxy.config.option_types import ADDRESSES
 from proxy.kube.annotations import PREFIX, InjectionRequest
@@ -9,6 +9,7 @@ from proxy.kube.pods import each_container, named
 
 __all__ = ["Was", "is_addresses", "point_at_sidecar", "problems", "restore_variables"]
 
+_MOST_SHOWN: Final = 20
 Was = Mapping[str, Mapping[str, str]]
 """The values of environment variables before injection, by container and variable name."""
 
@@ -19,20 +20,18 @@ def problems(spec: Mapping[str, Any], asked: InjectionRequest) -> Iterator[str]:
     For example, a container or variable of that name is missing, or its value is not a list of broker addresses.
     """
     there = named(spec, "containers") | named(spec, "initContainers")
+    shown = ", ".join(sorted(there)[:_MOST_SHOWN])
+    entries_of = {each["name"]: _entries(each) for each in _requested_containers(spec, asked)}
     for name in asked.containers or ():
         if name not in there:
-            yield f"{PREFIX}containers: {name}: there is no such container; there is {', '.join(sorted(there))}"
+            yield f"{PREFIX}containers: {name}: there is no such container; there is {shown}"
         elif not asked.is_native and name not in named(spec, "containers"):
             yield (
                 f"{PREFIX}containers: {name}: an init container runs before a sidecar that is not native; leave it"
                 f' out, or give {PREFIX}native: "true"'
             )
     for name in asked.env:
-        found = {
-            each["name"]: entries
-            for each in _requested_containers(spec, asked)
-            if (entries := _entries(each, name))
-        }
+        found = {owner: entries[name] for owner, entries in entries_of.items() if name in entries}
         if not found:
             yield (
                 f"{PREFIX}env: {name}: no container has such a variable; name one that is in env with a value"
@@ -69,11 +68,12 @@ def point_at_sidecar(spec: Mapping[str, Any], asked: InjectionRequest) -> tuple[
     *asked* names the variables and the containers to change; old values are by container and variable.
     ``problems`` must have yielded nothing.
     """
-    was = {
-        each["name"]: {name: entry["value"] for name in asked.env for entry in _entries(each, name)}
-        for each in _requested_containers(spec, asked)
-    }
-    was = {container: held for container, held in was.items() if held}
+    was = {}
+    for each in _requested_containers(spec, asked):
+        entries = _entries(each)
+        held = {name: entry["value"] for name in asked.env for entry in entries.get(name, ())}
+        if held:
+            was[each["name"]] = held
     return _with_values(spec, {owner: dict.fromkeys(held, asked.address) for owner, held in was.items()}), was
 
 
@@ -91,8 +91,12 @@ def _requested_containers(spec: Mapping[str, Any], asked: InjectionRequest) -> I
             yield each
 
 
-def _entries(container: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    return [entry for entry in container.get("env") or () if entry["name"] == name]
+def _entries(container: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
+    """Return the entries of a container's ``env`` by the variable's name."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for entry in container.get("env") or ():
+        found.setdefault(entry["name"], []).append(entry)
+    return found
 
 
 def is_addresses(value: object) -> bool:

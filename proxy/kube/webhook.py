@@ -44,6 +44,8 @@ LIMITS: Final = HttpLimits(
     idle_s=120.0,  # longer than the 90 s after which Go's clients drop a connection
 )
 _FAILED: Final = "failed"
+_QUICK_BYTES: Final = 128 * 1024
+"""A review up to this size is decided within milliseconds."""
 
 
 @attrs.frozen
@@ -78,6 +80,8 @@ class Webhook:
     log: Log
     counts: Counter[str] = attrs.field(factory=lambda: Counter(dict.fromkeys([*OUTCOMES, _FAILED], 0)))
     _stop: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _large: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(1), init=False)
+    """Reviews of large pods are decided one after another, in a thread, so that others do not wait for them."""
 
     async def run(
         self, listeners: list[trio.SocketListener], tls: Callable[[], ssl.SSLContext | None], grace_s: float
@@ -100,7 +104,7 @@ class Webhook:
         """Return the response to a request for ``/inject`` (a review), ``/healthz``, ``/metrics``, or an error."""
         match request.path, request.method:
             case "/inject", "POST":
-                return self._review(request.body)
+                return await self._review(request.body)
             case "/healthz", "GET":
                 return HttpResponse(503, b"stopping\n") if self._stop.is_set() else HttpResponse(200, b"ok\n")
             case "/metrics", "GET":
@@ -110,9 +114,12 @@ class Webhook:
             case _:
                 return HttpResponse(404, b"POST /inject, GET /healthz, GET /metrics\n")
 
-    def _review(self, body: bytes) -> HttpResponse:
+    async def _review(self, body: bytes) -> HttpResponse:
         try:
-            verdict = verdict_on(body, self.defaults)
+            if len(body) <= _QUICK_BYTES:
+                verdict = verdict_on(body, self.defaults)
+            else:
+                verdict = await trio.to_thread.run_sync(verdict_on, body, self.defaults, limiter=self._large)
         except ValueError as wrong:
             return HttpResponse(400, f"{wrong}\n".encode())
         except Exception:

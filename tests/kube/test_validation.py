@@ -46,6 +46,23 @@ def test_all_problems_are_reported_at_once() -> None:
     ]
 
 
+def test_number_and_length_of_reported_problems_are_limited() -> None:
+    many = {f"option_unknown{number}": "1" for number in range(1000)}
+
+    found = reasons(pod(**many, native="x" * 10_000))
+
+    assert len(found) == 21
+    assert found[-1] == "and more problems"
+    assert max(map(len, found)) < 1100
+
+
+@pytest.mark.parametrize("annotation", ["env", "containers"])
+def test_more_than_a_hundred_names_in_an_annotation_are_refused(annotation: str) -> None:
+    names = ",".join(f"name{number}" for number in range(101))
+
+    assert "; accepted: up to 100 names of " in reasons(pod(**{annotation: names}))[0]
+
+
 def test_the_network_of_the_host_is_refused() -> None:
     assert reason(pod(spec={"hostNetwork": True})).startswith(
         "spec.hostNetwork: true: the sidecar's ports would be"

@@ -115,6 +115,26 @@ async def test_warnings_go_to_whoever_made_the_pod_no_longer_than_they_are_shown
     assert all(each.startswith("Sidefetch: container ") and len(each) <= 256 for each in response["warnings"])
 
 
+async def test_reviews_of_small_pods_do_not_wait_for_those_of_large_ones(folder: Folder) -> None:
+    app = pod()["spec"]["containers"][0]
+    large = pod(spec={"containers": [{**app, "name": f"app-{number}"} for number in range(8_000)]})
+    async with serving(folder) as served, served.asking() as busy, served.asking() as asked:
+        done = trio.Event()
+        answered = 0
+
+        async def ask_large() -> None:
+            assert (await busy.about(large))["allowed"]
+            done.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask_large)
+            while not done.is_set():
+                assert (await asked.about(pod()))["allowed"]
+                answered += 1
+
+    assert answered > 5
+
+
 async def test_dry_run_is_patched_but_not_counted(folder: Folder) -> None:
     async with serving(folder) as served, served.asking() as asked:
         response = await asked.about(pod(), dryRun=True)
