@@ -4,7 +4,7 @@ import gzip
 import random
 import re
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 
 import pytest
 import trio
@@ -164,3 +164,19 @@ async def test_client_reads_all_records_in_order_while_hostile_clients_are_disco
         assert read == list(range(written))
         assert written > 50
         assert resident_mib(pid) < before_mib + 400, "two bombs at once, before and after"
+
+
+async def test_size_fields_of_requests_take_no_memory_and_delay_nobody() -> None:
+    async with sidefetch_before_brokers() as (_, sidefetch, address), AsyncExitStack() as claimants:
+        before_mib = resident_mib(sidefetch.process.pid)
+        for _ in range(30):
+            client = await claimants.enter_async_context(connect(address))
+            await client.send_frame((90 << 20).to_bytes(4) + METADATA[4:])
+        async with connect(address) as good:
+            topics = [{"name": f"{'x' * 200}{number}"} for number in range(4000)]
+            with trio.fail_after(20):
+                for _ in range(5):
+                    assert len((await good.call("metadata", 5, {"topics": topics})).topics) == 4000
+
+        assert resident_mib(sidefetch.process.pid) < before_mib + 60
+        assert " memory-exhausted " not in sidefetch.log_text()

@@ -1,5 +1,6 @@
 """Connections that share a budget, over real sockets."""
 
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 
@@ -13,6 +14,7 @@ from proxy.net.upstream.brokers import connect
 from proxy.wire import frames
 from proxy.wire.frames import Buffer, with_size
 from tests.net.budgets import LIMIT, MIB, Holders, budgeted, take
+from tests.net.whole import resident_mib
 
 
 @pytest.fixture
@@ -215,4 +217,23 @@ async def dribbled(budget: Budget, dribble: Callable[[trio.SocketStream], Awaita
         with await connect(address, connect_timeout_s=5, budget=budget) as connection:
             assert len(await receive_one(connection)) == 400_000
             assert bytes(await receive_one(connection)) == b"small"
+        nursery.cancel_scope.cancel()
+
+
+async def test_size_field_of_two_gib_takes_no_memory(budget: Budget) -> None:
+    async def send(stream: trio.SocketStream) -> None:
+        await stream.send_all((2**31 - 1).to_bytes(4) + bytes(100_000))
+        await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(trio.serve_tcp, send, 0)
+        address = Address("127.0.0.1", listeners[0].socket.getsockname()[1])
+        before_mib = resident_mib(os.getpid())
+        with await connect(address, connect_timeout_s=5, budget=budget) as connection:
+            with trio.move_on_after(0.5):
+                await connection.receive()
+
+            assert connection._frames._filled == 100_000
+            assert resident_mib(os.getpid()) < before_mib + 20
+            assert budget.claimed_bytes == 4 * RESERVE_BYTES
         nursery.cancel_scope.cancel()
