@@ -5,13 +5,14 @@ from typing import Final
 
 import attrs
 
-from proxy.convert.versions.upgrade import Pieces, Steps, Upgrade
+from proxy.convert.versions.upgrade import Pieces, Step, Steps, Upgrade
 from proxy.errors import BrokerProtocolError, MalformedFrame
 from proxy.relay.pipeline import Slot
 from proxy.wire.headers import RequestHeader, read_correlation_id, write_request_header
 
 __all__ = [
     "ApiVersionsProbe",
+    "FinishedUpgrade",
     "ForwardedRequest",
     "InFlightRequest",
     "SaslTokenRequest",
@@ -41,11 +42,29 @@ class UpgradedRequest:
     throttle_ms: int = 0
     """The largest throttle time in the brokers' responses: the response to the client is delayed by it."""
 
+    def advance(self, result: object) -> "Step | FinishedUpgrade":
+        """Go on with the *result* of the previous step; return the next step. Cost: as of decoding *result*.
+
+        Raises: MalformedFrame, ClientProtocolError: as ``Steps``.
+        """
+        try:
+            return self.steps.send(result)
+        except StopIteration as done:
+            return FinishedUpgrade(done.value)
+
     def make_frame(self, body: Pieces) -> list[bytes | memoryview]:
         """Return a frame for the broker: size prefix, the client's header with the newer version, and *body*."""
         header = attrs.evolve(self.header, api_version=self.upgrade.to)
         head = write_request_header(header, flexible=False)
         return [_SIZE.pack(len(head) + sum(map(len, body))) + head, *body]
+
+
+@attrs.frozen
+class FinishedUpgrade:
+    """The end of an upgrade's steps."""
+
+    body: Pieces | None
+    """The body of the client's response; None if the request has none."""
 
 
 @attrs.frozen

@@ -2,16 +2,23 @@
 
 import struct
 from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import Any, Final, assert_never
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final, assert_never
 
 import attrs
 from kio.schema.api_versions.v0.request import ApiVersionsRequest
 from kio.schema.errors import ErrorCode
 
 from proxy.convert.versions.table import TARGETS, UPGRADES, serves
-from proxy.convert.versions.upgrade import Compute, Pieces, SendToBroker, SendToCoordinator, Upgrade
-from proxy.errors import BrokerProtocolError, BrokerUnavailable, ClientProtocolError, MalformedFrame
+from proxy.convert.versions.upgrade import Compute, Pieces, SendToBroker, SendToCoordinator, Step, Upgrade
+from proxy.errors import (
+    BrokerProtocolError,
+    BrokerUnavailable,
+    ClientProtocolError,
+    MalformedFrame,
+    ProtocolError,
+)
 from proxy.relay.commands import (
     PASS,
     Command,
@@ -25,6 +32,7 @@ from proxy.relay.commands import (
 from proxy.relay.identity import ClientIdentity
 from proxy.relay.in_flight import (
     ApiVersionsProbe,
+    FinishedUpgrade,
     ForwardedRequest,
     InFlightRequest,
     SaslTokenRequest,
@@ -46,6 +54,9 @@ __all__ = ["PassThrough"]
 _SIZE: Final = struct.Struct(">i")
 _CORRELATION_BYTES: Final = 4
 _PROBE_ID: Final = 0
+_MOST_UPGRADED_BYTES: Final = 1024 * 1024
+"""The largest request, other than to produce, that is upgraded: its objects take some 15 times its size. It has
+room for offsets of 40,000 partitions."""
 _SASL_REFUSED: Final = "Sidefetch logs in to the brokers itself, and asks nobody to: have this client use no SASL"
 
 
@@ -236,26 +247,44 @@ class PassThrough:
         if not serves(served, upgrade.key, upgrade.to):
             what = f"{upgrade.api} v{upgrade.version}, nor v{upgrade.to} that it can be upgraded to"
             raise ClientProtocolError(f"the broker does not serve {what}")
+        size_bytes = len(request.frame)
+        is_produce = upgrade.key == ApiKey.PRODUCE
+        if size_bytes > _MOST_UPGRADED_BYTES and not is_produce:
+            what = f"{upgrade.api} v{upgrade.version} of {size_bytes} bytes cannot be upgraded"
+            raise ClientProtocolError(f"{what}: more than {_MOST_UPGRADED_BYTES}")
         assert upgrade.steps is not None
         _, cursor = read_request_header(request.frame)
         upgraded = UpgradedRequest(upgrade, header, request.slot, upgrade.steps(request.frame[cursor.at :]))
-        try:
-            yield from self._run_steps(upgraded, None, now_s)
-        except MalformedFrame as wrong:
-            raise ClientProtocolError(f"malformed request: {wrong}") from wrong
+        # The records of produce requests are decoded in a step of their own.
+        if size_bytes > QUICK_BYTES and not is_produce:
+            self._blocked_by = upgraded
+            yield RunInThread(Worker.PASS, partial(_advance, upgraded, None, is_request=True))
+        else:
+            yield from self._carry_out(_advance(upgraded, None, is_request=True), now_s)
 
     # --------------------------------------------------------------------------------------------- upgrading
 
-    def _run_steps(self, upgraded: UpgradedRequest, result: Any, now_s: float) -> Iterator[Command]:
-        """Carry out steps of an upgrade until one must wait; *result* is the result of the previous step.
+    def _handle_answer(
+        self, upgraded: UpgradedRequest, answer: memoryview | None, now_s: float
+    ) -> Iterator[Command]:
+        """Go on with a broker's response to a request of an upgrade; decode it in a thread if it is large."""
+        if answer is not None and len(answer) > QUICK_BYTES:
+            yield RunInThread(Worker.PASS, partial(_advance, upgraded, answer))
+        else:
+            yield from self._carry_out(_advance(upgraded, answer), now_s)
+
+    def _carry_out(self, advanced: "_Advanced", now_s: float) -> Iterator[Command]:
+        """Carry out steps of an upgrade until one must wait.
 
         Later requests wait until the upgrade's last request was sent.
         """
+        upgraded = advanced.upgraded
         while True:
-            try:
-                step = upgraded.steps.send(result)
-            except StopIteration as done:
-                self._finish_upgrade(upgraded, done.value, now_s)
+            step = advanced.outcome
+            if isinstance(step, ProtocolError):
+                raise step
+            if isinstance(step, FinishedUpgrade):
+                self._finish_upgrade(upgraded, step.body, now_s)
                 return
             assert self._blocked_by is None or self._blocked_by is upgraded, "it goes on behind its last request"
             self._blocked_by = upgraded
@@ -266,15 +295,15 @@ class PassThrough:
                     yield from self._send(upgraded.make_frame(body), upgraded if is_answered else None)
                     if is_answered:
                         return
-                    result = None
+                    advanced = _advance(upgraded, None)
                 case SendToCoordinator(group, body, is_retry):
                     self._awaits_coordinator = True
                     yield SendToGroupCoordinator(group, upgraded.make_frame(body), is_retry)
                     return
                 case Compute(run, size_bytes) if size_bytes <= QUICK_BYTES:
-                    result = run()
+                    advanced = _advance(upgraded, run())
                 case Compute(run):
-                    yield RunInThread(Worker.PASS, run)
+                    yield RunInThread(Worker.PASS, partial(_compute, upgraded, run))
                     return
                 case never:
                     assert_never(never)
@@ -295,11 +324,11 @@ class PassThrough:
     def handle_thread_result(self, result: object, now_s: float) -> Iterator[Command]:
         """Continue the upgrade that waits for a thread, and send requests that waited for it.
 
-        Args: result: the return value of the function of the command ``RunInThread``.
+        Args:   result: the return value of the function of the command ``RunInThread``.
+        Raises: ClientProtocolError, BrokerProtocolError: the request or response cannot be decoded.
         """
-        upgraded = self._blocked_by
-        assert upgraded is not None
-        yield from self._run_steps(upgraded, result, now_s)
+        assert isinstance(result, _Advanced)
+        yield from self._carry_out(result, now_s)
         yield from self._send_queued(now_s)
 
     def handle_coordinator_response(self, frame: memoryview | None, now_s: float) -> Iterator[Command]:
@@ -310,13 +339,8 @@ class PassThrough:
         """
         upgraded, self._awaits_coordinator = self._blocked_by, False
         assert upgraded is not None
-        try:
-            if frame is not None:
-                check_order(upgraded.header, frame)
-            answer = None if frame is None else frame[_CORRELATION_BYTES:]
-            yield from self._run_steps(upgraded, answer, now_s)
-        except MalformedFrame as wrong:
-            raise malformed_response(upgraded.header, wrong) from wrong
+        answer = None if frame is None else _read_answer(upgraded.header, frame)
+        yield from self._handle_answer(upgraded, answer, now_s)
         yield from self._send_queued(now_s)
 
     def tick(self, now_s: float) -> None:
@@ -352,13 +376,9 @@ class PassThrough:
             case ApiVersionsProbe():
                 self._read_versions(frame)
             case UpgradedRequest() as upgraded:
-                try:
-                    check_order(upgraded.header, frame)
-                    answer = frame[_CORRELATION_BYTES:]
-                    upgraded.throttle_ms = max(upgraded.throttle_ms, upgraded.upgrade.throttle_ms(answer))
-                    yield from self._run_steps(upgraded, answer, now_s)
-                except MalformedFrame as wrong:
-                    raise malformed_response(upgraded.header, wrong) from wrong
+                answer = _read_answer(upgraded.header, frame)
+                upgraded.throttle_ms = max(upgraded.throttle_ms, upgraded.upgrade.throttle_ms(answer))
+                yield from self._handle_answer(upgraded, answer, now_s)
             case never:
                 assert_never(never)
         yield from self._send_queued(now_s)
@@ -430,6 +450,40 @@ class PassThrough:
             yield OpenLink(PASS, None)
         else:
             self._waiting += framed
+
+
+@attrs.frozen
+class _Advanced:
+    """An upgrade whose next step has been computed, in this thread or in another."""
+
+    upgraded: UpgradedRequest
+    outcome: Step | FinishedUpgrade | ProtocolError
+    """The next step, or the error that closes the client's connection."""
+
+
+def _advance(upgraded: UpgradedRequest, result: object, *, is_request: bool = False) -> _Advanced:
+    """Compute the next step of an upgrade from the *result* of the previous one, or from the client's request."""
+    try:
+        return _Advanced(upgraded, upgraded.advance(result))
+    except ClientProtocolError as wrong:
+        return _Advanced(upgraded, wrong)
+    except MalformedFrame as wrong:
+        if is_request:
+            return _Advanced(upgraded, ClientProtocolError(f"malformed request: {wrong}"))
+        return _Advanced(upgraded, malformed_response(upgraded.header, wrong))
+
+
+def _compute(upgraded: UpgradedRequest, run: Callable[[], object]) -> _Advanced:
+    return _advance(upgraded, run())
+
+
+def _read_answer(header: RequestHeader, frame: memoryview) -> memoryview:
+    """Return the body of a broker's response. Raises: BrokerProtocolError: it is not that to *header*."""
+    try:
+        check_order(header, frame)
+    except MalformedFrame as wrong:
+        raise malformed_response(header, wrong) from wrong
+    return frame[_CORRELATION_BYTES:]
 
 
 def _notify(change: PrincipalChanged | None) -> Iterator[Command]:

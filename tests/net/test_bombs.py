@@ -132,3 +132,24 @@ def _produced(topic: str, sets: list[bytes]) -> bytes:
     body = b"\0\1" + (1000).to_bytes(4) + (1).to_bytes(4) + named + len(sets).to_bytes(4) + partitions
     header = bytes(4) + (9).to_bytes(4) + b"\0\1c"
     return (len(header) + len(body)).to_bytes(4) + header + body
+
+
+async def test_request_of_many_old_offsets_is_decoded_while_others_are_served() -> None:
+    partitions = b"".join(number.to_bytes(4) + bytes(8) + b"\0\0" for number in range(70_000))
+    topics = (1).to_bytes(4) + b"\0\1t" + (70_000).to_bytes(4) + partitions
+    header = (8).to_bytes(2) + bytes(2) + (9).to_bytes(4) + b"\0\1c"
+    commit = header + b"\0\1g" + topics
+    async with watched() as it:
+
+        async def send(address: str) -> None:
+            for _ in range(3):
+                async with connect(address) as client:
+                    await client.send_frame(len(commit).to_bytes(4) + commit)
+                    assert await client.receive_frame() is not None
+            async with connect(address) as client:
+                await client.send_frame((11 * len(commit)).to_bytes(4) + commit + bytes(10 * len(commit)))
+                assert await client.receive_frame() is None
+
+        await it.during(send)
+
+    it.assert_bounded()

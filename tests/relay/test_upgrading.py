@@ -587,3 +587,57 @@ def test_a_connection_that_is_lost_while_a_set_is_converted_is_made_again() -> N
     play.open(PASS)
 
     assert sent(play) == [(PRODUCE, 3, 1)]
+
+
+# ------------------------------------------------------------------------------------------- large requests
+
+
+def committing_many(correlation_id: int, partitions: int) -> bytes:
+    body = encoded(
+        commit.OffsetCommitRequest_v1, "g", -1, "", [("t", [(number, 10, -1, "") for number in range(partitions)])]
+    )
+    return old(OFFSET_COMMIT, 1, correlation_id, body)
+
+
+def code_of_many(correlation_id: int, partitions: int) -> LinkFrame:
+    reported = [{"partition_index": number, "error_code": 0} for number in range(partitions)]
+    return answered(OFFSET_COMMIT, 2, correlation_id, {"topics": [{"name": "t", "partitions": reported}]})
+
+
+def test_large_request_and_response_are_decoded_in_a_thread_and_later_requests_wait() -> None:
+    play = started()
+    (decoding,) = of_type(RunInThread, play.request(committing_many(1, 5_000)))
+    play.request(heartbeat(2))
+    assert (sent(play), play.relay.takes_requests) == ([], False)
+
+    play.handle(ThreadFinished(decoding.worker, decoding.run()))
+    assert sent(play) == [(OFFSET_COMMIT, 2, 1)]
+    (reading,) = of_type(RunInThread, play.handle(code_of_many(1, 5_000)))
+    assert sent(play) == [(OFFSET_COMMIT, 2, 1)]
+    (answer,) = replies(play.handle(ThreadFinished(reading.worker, reading.run())))
+
+    assert sent(play) == [(OFFSET_COMMIT, 2, 1), (HEARTBEAT, 3, 2)]
+    ((_, partitions),) = commit.OffsetCommitResponse_v1.decode(answer[4:]).topics
+    assert partitions == [(number, 0) for number in range(5_000)]
+
+
+def test_malformed_large_request_closes_the_connection_after_its_thread() -> None:
+    play = started()
+    framed = committing_many(1, 5_000)
+    longer = (len(framed) - 3).to_bytes(4) + framed[4:] + b"\0"
+    (decoding,) = of_type(RunInThread, play.request(longer))
+
+    with pytest.raises(ClientProtocolError, match="malformed request"):
+        play.handle(ThreadFinished(decoding.worker, decoding.run()))
+
+
+def test_request_that_is_too_large_to_be_upgraded_is_refused_before_it_is_decoded() -> None:
+    with pytest.raises(ClientProtocolError, match=r"OffsetCommit v1 of \d+ bytes cannot be upgraded"):
+        started().request(committing_many(1, 60_000))
+
+
+def test_produce_request_for_too_many_partitions_is_refused() -> None:
+    body = encoded(produce.ProduceRequest_v2, 1, 1000, [("t", [(number, b"") for number in range(10_001)])])
+
+    with pytest.raises(ClientProtocolError, match="more than 10000 partitions"):
+        started().request(old(PRODUCE, 2, 1, body))

@@ -28,7 +28,7 @@ from kio.static.primitive import TZAware, i16, i32, i32Timedelta, i64
 from proxy.convert.up import to_batches
 from proxy.convert.versions.entities import Code, Nested, OldResponse, limit_codes, read, recast, write
 from proxy.convert.versions.upgrade import Compute, SendToBroker, Steps, Upgrade
-from proxy.errors import BadRecords, ClientProtocolError
+from proxy.errors import BadRecords, ClientProtocolError, MalformedFrame
 from proxy.wire.apis import ApiKey
 from proxy.wire.primitives import Cursor, write_string
 
@@ -37,6 +37,8 @@ __all__ = ["MAX_BATCH_BYTES", "UPGRADES", "ProduceResponseV0", "ProduceResponseV
 MAX_BATCH_BYTES: Final = 1_000_000
 """The largest size of a batch in bytes, below the brokers' default limit (message.max.bytes: 1,048,588)."""
 
+_MOST_PARTITIONS: Final = 10_000
+"""The most partitions of one request: each takes half a kB of memory, and 10 microseconds in the event loop."""
 _ACKS: Final = struct.Struct(">hi")
 _I32: Final = struct.Struct(">i")
 _PARTITION: Final = struct.Struct(">ii")
@@ -137,6 +139,8 @@ class _Request:
             for _ in range(cursor.count(flexible=False, item_bytes=8)):
                 key = _Key(topic, cursor.i32())
                 sets[key] = memoryview(cursor.take(max(cursor.length(flexible=False), 0)))
+            if len(sets) > _MOST_PARTITIONS:
+                raise MalformedFrame(f"records for more than {_MOST_PARTITIONS} partitions")
         cursor.check_end()
         return cls(acks, timeout_ms, sets)
 

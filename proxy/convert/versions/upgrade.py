@@ -11,6 +11,7 @@ __all__ = [
     "Pieces",
     "SendToBroker",
     "SendToCoordinator",
+    "Step",
     "Steps",
     "Upgrade",
     "read_throttle_at_the_end",
@@ -68,7 +69,8 @@ class Compute:
     """The size of its input; above 16 KiB, it runs in a thread."""
 
 
-Steps = Generator[SendToBroker | SendToCoordinator | Compute, Any, Pieces | None]
+Step = SendToBroker | SendToCoordinator | Compute
+Steps = Generator[Step, Any, Pieces | None]
 """The steps of upgrading one request: gets the result of each; returns the body of the client's response, or None.
 
 None stands for a request without a response.
