@@ -233,7 +233,7 @@ async def test_size_field_of_two_gib_takes_no_memory(budget: Budget) -> None:
             with trio.move_on_after(0.5):
                 await connection.receive()
 
-            assert connection._frames._filled == 100_000
+            assert RESERVE_BYTES < connection._frames._filled <= 100_000  # the low-water mark holds back the rest
             assert resident_mib(os.getpid()) < before_mib + 20
             assert budget.claimed_bytes == 4 * RESERVE_BYTES
         nursery.cancel_scope.cancel()

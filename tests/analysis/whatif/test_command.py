@@ -110,7 +110,7 @@ def test_long_table_is_truncated_with_hint(capsys: pytest.CaptureFixture[str]) -
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 52
     assert lines[0].split() == ["name", "size"]
-    assert lines[2].split() == ["row?1", "1,000"]
+    assert lines[2].split() == ["row???1", "1,000"]
     assert "--csv" in lines[-1]
 
 
