@@ -8,9 +8,10 @@ import attrs
 
 from proxy.errors import ProxyError
 
-__all__ = ["InjectionRefused"]
+__all__ = ["MOST_REASONS", "InjectionRefused"]
 
-_MOST_REASONS: Final = 20
+MOST_REASONS: Final = 20
+"""The most problems that are reported of one pod."""
 _MOST_CHARS: Final = 1000
 
 
@@ -18,9 +19,9 @@ def _some(reasons: Iterable[str]) -> tuple[str, ...]:
     """Return the first *reasons*, truncated: the user chooses their number and length."""
     some = [
         each if len(each) <= _MOST_CHARS else f"{each[:_MOST_CHARS]}..."
-        for each in islice(reasons, _MOST_REASONS + 1)
+        for each in islice(reasons, MOST_REASONS + 1)
     ]
-    return tuple(some) if len(some) <= _MOST_REASONS else (*some[:_MOST_REASONS], "and more problems")
+    return tuple(some) if len(some) <= MOST_REASONS else (*some[:MOST_REASONS], "and more problems")
 
 
 @attrs.frozen

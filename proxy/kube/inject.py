@@ -8,7 +8,7 @@ sidecar by others stay.
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from itertools import chain
+from itertools import islice
 from typing import Any, cast
 
 import attrs
@@ -16,7 +16,7 @@ import attrs
 from proxy.kube import validation, variables
 from proxy.kube.annotations import INJECT, PREFIX, STATUS, Defaults, InjectionRequest, injection_request, is_on
 from proxy.kube.containers import NAMES, redirect, sidecar, volumes
-from proxy.kube.errors import InjectionRefused
+from proxy.kube.errors import MOST_REASONS, InjectionRefused
 from proxy.kube.pods import LISTS, Pod, annotations_of, check_pod, named, without_key
 
 __all__ = ["InjectionResult", "inject", "remove_injection"]
@@ -85,10 +85,9 @@ def inject(pod: Pod, defaults: Defaults) -> InjectionResult:
         asked = injection_request(annotations, defaults)
     except InjectionRefused as refused:
         raise InjectionRefused((*refused.reasons, *reasons)) from None
-    further = validation.refusals_of_request(bare["spec"], asked)
-    first = next(further, None)
-    if reasons or first is not None:
-        raise InjectionRefused(chain(reasons, () if first is None else (first,), further))
+    reasons += islice(validation.refusals_of_request(bare["spec"], asked), MOST_REASONS + 1)
+    if reasons:
+        raise InjectionRefused(tuple(reasons))
     fresh = _add_sidecar(bare, asked)
     is_current = annotations_of(fresh)[STATUS] == annotations_of(pod).get(STATUS) and _is_whole(pod)
     warnings = tuple(validation.warnings(bare["spec"], asked))

@@ -5,7 +5,7 @@ from typing import Final
 
 import attrs
 
-from proxy.convert.versions.upgrade import Pieces, Step, Steps, Upgrade
+from proxy.convert.versions.upgrade import Pieces, Steps, Upgrade
 from proxy.errors import BrokerProtocolError, MalformedFrame
 from proxy.relay.pipeline import Slot
 from proxy.wire.headers import RequestHeader, read_correlation_id, write_request_header
@@ -41,16 +41,6 @@ class UpgradedRequest:
     """The generator of the steps, at the step that is being carried out."""
     throttle_ms: int = 0
     """The largest throttle time in the brokers' responses: the response to the client is delayed by it."""
-
-    def advance(self, result: object) -> "Step | FinishedUpgrade":
-        """Go on with the *result* of the previous step; return the next step. Cost: as of decoding *result*.
-
-        Raises: MalformedFrame, ClientProtocolError: as ``Steps``.
-        """
-        try:
-            return self.steps.send(result)
-        except StopIteration as done:
-            return FinishedUpgrade(done.value)
 
     def make_frame(self, body: Pieces) -> list[bytes | memoryview]:
         """Return a frame for the broker: size prefix, the client's header with the newer version, and *body*."""

@@ -464,7 +464,9 @@ class _Advanced:
 def _advance(upgraded: UpgradedRequest, result: object, *, is_request: bool = False) -> _Advanced:
     """Compute the next step of an upgrade from the *result* of the previous one, or from the client's request."""
     try:
-        return _Advanced(upgraded, upgraded.advance(result))
+        return _Advanced(upgraded, upgraded.steps.send(result))
+    except StopIteration as done:
+        return _Advanced(upgraded, FinishedUpgrade(done.value))
     except ClientProtocolError as wrong:
         return _Advanced(upgraded, wrong)
     except MalformedFrame as wrong:

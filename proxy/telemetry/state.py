@@ -173,9 +173,9 @@ class ReadingState:
     """The reads by the broker's node id; -1 for all brokers beyond the limit."""
     fetches: Counter[FetchShape] = attrs.field(factory=Counter, init=False)
     session_events: Counter[tuple[str, str, str]] = attrs.field(factory=Counter, init=False)
+    """The number of session events by side, event and reason."""
     _software: set[tuple[str, bool]] = attrs.field(factory=set, init=False)
     """The kinds of client software that ``software`` has returned."""
-    """The number of session events by side, event and reason."""
     waited_us: Counter[Cause] = attrs.field(factory=Counter, init=False)
     delays: Durations = attrs.field(factory=Durations, init=False)
     """The delays of client fetches."""

@@ -229,7 +229,7 @@ async def test_offsets_are_kept_by_way_of_any_broker(
     coordinator = node_for(kafka4, key, setting)
     at_it = await heard_at(f"127.0.0.1:{sidefetch.port_of(coordinator)}", key, version, setting)
 
-    def kept(heard: Heard) -> Any:
-        return {name: found for name, found in heard.items() if name not in ("what is kept", "committed")}
+    def kept(responses: Heard) -> Any:
+        return {name: found for name, found in responses.items() if name not in ("what is kept", "committed")}
 
     assert kept(await heard_at(f"127.0.0.1:{sidefetch.port_of(node_id)}", key, version, setting)) == kept(at_it)

@@ -203,12 +203,14 @@ class TopologyService:
         If brokers answer other requests but twice not this one, both halves are requested, and a single topic is
         skipped: no topic must keep others from being refreshed.
         """
+        if not topics:
+            return [await self._request_until_answered()]
         for _ in range(_ATTEMPTS):
             answer = await self._try_request(topics)
             if answer is not None:
                 return [answer]
             answer = await self._request_until_answered()
-        if len(topics) <= 1:
+        if len(topics) == 1:
             return [answer]
         half = len(topics) // 2
         return [*await self._request_batch(topics[:half]), *await self._request_batch(topics[half:])]
