@@ -7,7 +7,7 @@ INSTALLED := .venv/installed
 PYTEST_ARGS ?=
 
 .PHONY: install spark demo lint test test-long telemetry kubernetes mutants mutation bench bench-spark differential \
-  fuzz soak dist lock sbom audit clean
+  fuzz adversaries soak dist lock sbom audit clean
 
 install: $(INSTALLED)
 
@@ -114,6 +114,13 @@ differential:
 # Ten million damaged inputs for the parsers: hours on one core. FUZZ_ARGS="--inputs 100000" for fewer.
 fuzz: install
 	$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
+
+# Each attack against a Sidefetch of its own with the chart's memory, beside honest clients: a quarter of an hour or more.
+# ADVERSARIES_ARGS="--seconds 4 large-produce" for one of them. Fails if a bound does not hold.
+adversaries:
+	@.ci/prerequisites python java maven
+	@$(MAKE) --no-print-directory install
+	$(BIN)/python -m tests.adversaries $(ADVERSARIES_ARGS)
 
 # The sdist, and a wheel built from it for this Python and this platform (no manylinux tag, so not for a public index).
 # setuptools and Cython of the lock build both; nothing is downloaded. An old egg-info would add files.
