@@ -1,7 +1,7 @@
 """Requests that the broker does not serve any more, on their way through a client's relay."""
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -636,8 +636,14 @@ def test_request_that_is_too_large_to_be_upgraded_is_refused_before_it_is_decode
         started().request(committing_many(1, 60_000))
 
 
-def test_produce_request_for_too_many_partitions_is_refused() -> None:
-    body = encoded(produce.ProduceRequest_v2, 1, 1000, [("t", [(number, b"") for number in range(10_001)])])
+@pytest.mark.parametrize(
+    "partitions",
+    [{"t": range(10_001)}, {"t": range(5_000), "u": range(5_001)}, {"t": [0] * 10_001}],
+    ids=["one-topic", "two-topics", "repeated"],
+)
+def test_produce_request_for_too_many_partitions_is_refused(partitions: dict[str, Sequence[int]]) -> None:
+    topics = [(topic, [(number, b"") for number in numbers]) for topic, numbers in partitions.items()]
+    body = encoded(produce.ProduceRequest_v2, 1, 1000, topics)
 
     with pytest.raises(ClientProtocolError, match="more than 10000 partitions"):
         started().request(old(PRODUCE, 2, 1, body))

@@ -133,14 +133,17 @@ class _Request:
     def read(cls, body: memoryview) -> "_Request":
         cursor = Cursor(body)
         acks, timeout_ms = cursor.i16(), cursor.i32()
-        sets = {}
+        sets: dict[_Key, memoryview] = {}
+        partitions = 0
         for _ in range(cursor.count(flexible=False, item_bytes=6)):
             topic = cursor.string(flexible=False)
-            for _ in range(cursor.count(flexible=False, item_bytes=8)):
+            count = cursor.count(flexible=False, item_bytes=8)
+            partitions += count
+            if partitions > _MOST_PARTITIONS:
+                raise MalformedFrame(f"records for more than {_MOST_PARTITIONS} partitions")
+            for _ in range(count):
                 key = _Key(topic, cursor.i32())
                 sets[key] = memoryview(cursor.take(max(cursor.length(flexible=False), 0)))
-            if len(sets) > _MOST_PARTITIONS:
-                raise MalformedFrame(f"records for more than {_MOST_PARTITIONS} partitions")
         cursor.check_end()
         return cls(acks, timeout_ms, sets)
 

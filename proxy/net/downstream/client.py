@@ -340,7 +340,9 @@ class ClientConnection:
         )
 
     async def _run_in_thread(self, worker: Worker, run: Callable[[], object]) -> None:
-        done = await trio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._services.workers)
+        services = self._services
+        limiter = services.workers if worker is Worker.READER else services.upgrader
+        done = await trio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=limiter)
         self._handle(ThreadFinished(worker, done))
 
 
