@@ -115,8 +115,8 @@ differential:
 fuzz: install
 	$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
 
-# Each attack against a Sidefetch of its own with the chart's memory, beside honest clients: a quarter of an hour or more.
-# ADVERSARIES_ARGS="--seconds 4 large-produce" for one of them. Fails if a bound does not hold.
+# Each attack against a Sidefetch of its own with the chart's memory, beside honest clients: a quarter of an hour or
+# more. ADVERSARIES_ARGS="--seconds 4 large-produce" for one of them. Fails if a bound does not hold.
 adversaries:
 	@.ci/prerequisites python java maven
 	@$(MAKE) --no-print-directory install

@@ -20,14 +20,12 @@ from tests.kafka.records import Record
 from tests.ports import free_ports
 from tests.sidefetch import Sidefetch
 
-__all__ = ["attacked"]
-
 _BACKLOG_RECORDS: Final = 9_000
 _RECORD_BYTES: Final = 10_000
 
 
 @contextlib.contextmanager
-def attacked(cluster: KafkaCluster, *options: str) -> Iterator[tuple[Sidefetch, str, str]]:
+def _attacked(cluster: KafkaCluster) -> Iterator[tuple[Sidefetch, str, str]]:
     """A Sidefetch with the chart's memory before *cluster*, a topic for honest clients, and the admin address."""
     admin = Admin(cluster)
     topic = unique("honest")
@@ -38,7 +36,7 @@ def attacked(cluster: KafkaCluster, *options: str) -> Iterator[tuple[Sidefetch, 
         sizes = range(_BACKLOG_RECORDS)
         admin.produce(BACKLOG, [Record(n % 3, n // 3, 1_000, None, bytes(_RECORD_BYTES)) for n in sizes])
     port = f"127.0.0.1:{free_ports(1)[0]}"
-    with Sidefetch(cluster.bootstrap, options=("--memory", "64MiB", "--admin-listen", port, *options)) as sidefetch:
+    with Sidefetch(cluster.bootstrap, options=("--memory", "64MiB", "--admin-listen", port)) as sidefetch:
         yield sidefetch, topic, port
 
 
@@ -54,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     verdicts: list[Verdict] = []
     with KafkaCluster("4.3.1") as cluster:
         for name in arguments.attacks or ATTACKS:
-            with attacked(cluster) as (sidefetch, topic, admin):
+            with _attacked(cluster) as (sidefetch, topic, admin):
                 found = trio.run(partial(try_attack, name, sidefetch, topic, admin, seconds=arguments.seconds))
             verdicts.append(found)
             print(json.dumps(found.as_row()), flush=True)

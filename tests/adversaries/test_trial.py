@@ -13,7 +13,6 @@ GOOD = Verdict(
     during=Felt([0.02] * 100, [0.02] * 20, [], [0.02], 200),
     rested_mib=60,
     left_mib=70,
-    left_after_s=1,
 )
 
 

@@ -17,9 +17,9 @@ from tests.convert.logs import Record, batch
 from tests.net.whole import resident_mib
 from tests.sidefetch import Sidefetch
 
-__all__ = ["CHART_MEMORY_MIB", "Felt", "Verdict", "try_attack"]
+__all__ = ["Felt", "Verdict", "try_attack"]
 
-CHART_MEMORY_MIB: Final = 224
+_CHART_MEMORY_MIB: Final = 224
 """The memory limit that the chart derives from ``--memory 64MiB``."""
 _SLOWER_S: Final = 0.25
 """The most that the 99th percentile of honest clients may grow by."""
@@ -65,8 +65,6 @@ class Verdict:
     """The resident size before the attack."""
     left_mib: float
     """The smallest resident size within 30 s after it."""
-    left_after_s: float
-    """The time after which the memory was free, or 30 s."""
 
     @property
     def problems(self) -> list[str]:
@@ -78,10 +76,11 @@ class Verdict:
             found.append(f"p99 {1e3 * during.p99_s:.0f} ms, without it {1e3 * self.before.p99_s:.0f} ms")
         if during.arrival_p99_s > self.before.arrival_p99_s + _SLOWER_S:
             found.append(f"new clients {1e3 * during.arrival_p99_s:.0f} ms")
-        if max(during.alive_s, default=float("inf")) > _ALIVE_S:
-            found.append(f"/livez took {max(during.alive_s, default=float('inf')):.1f} s")
-        if during.peak_mib > CHART_MEMORY_MIB:
-            found.append(f"{during.peak_mib:.0f} MiB resident, {CHART_MEMORY_MIB} allowed")
+        longest_s = max(during.alive_s, default=float("inf"))
+        if longest_s > _ALIVE_S:
+            found.append(f"/livez took {longest_s:.1f} s")
+        if during.peak_mib > _CHART_MEMORY_MIB:
+            found.append(f"{during.peak_mib:.0f} MiB resident, {_CHART_MEMORY_MIB} allowed")
         if self.left_mib > self.rested_mib * _KEPT:
             found.append(f"{self.left_mib:.0f} MiB remain, {self.rested_mib:.0f} before")
         return found
@@ -106,13 +105,10 @@ def _p99(times_s: list[float]) -> float:
     return sorted(times_s)[len(times_s) * 99 // 100] if times_s else float("inf")
 
 
-async def try_attack(
-    name: str, sidefetch: Sidefetch, topic: str, admin: str, *, seconds: float, rest_s: float = _RELEASED_S
-) -> Verdict:
+async def try_attack(name: str, sidefetch: Sidefetch, topic: str, admin: str, *, seconds: float) -> Verdict:
     """Measure honest clients of *topic* for *seconds* without the attack *name*, and as long during it.
 
-    Args: admin:  the address of Sidefetch's admin listener.
-          rest_s: how long to wait for the memory to be released, at most.
+    *admin* is the address of Sidefetch's admin listener.
     """
     pid = sidefetch.process.pid
     ports = {node: f"127.0.0.1:{sidefetch.port_of(node)}" for node in (1, 2, 3)}
@@ -126,10 +122,10 @@ async def try_attack(
 
     during = await _measure(address, topic, pid, admin, attack)
     began_s, left_mib = time.monotonic(), resident_mib(pid)
-    while left_mib > rested_mib * _KEPT and time.monotonic() < began_s + rest_s:
+    while left_mib > rested_mib * _KEPT and time.monotonic() < began_s + _RELEASED_S:
         await trio.sleep(0.25)
         left_mib = min(left_mib, resident_mib(pid))
-    return Verdict(name, before, during, rested_mib, left_mib, time.monotonic() - began_s)
+    return Verdict(name, before, during, rested_mib, left_mib)
 
 
 def _be_nice() -> None:
