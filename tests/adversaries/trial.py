@@ -13,6 +13,7 @@ import attrs
 import trio
 
 from proxy.demo.client import KafkaConnection, connect
+from tests.bench.frame import percentile
 from tests.convert.logs import Record, batch
 from tests.net.whole import resident_mib
 from tests.sidefetch import Sidefetch
@@ -102,7 +103,7 @@ class Verdict:
 
 
 def _p99(times_s: list[float]) -> float:
-    return sorted(times_s)[len(times_s) * 99 // 100] if times_s else float("inf")
+    return percentile(times_s, 99) if times_s else float("inf")
 
 
 async def try_attack(name: str, sidefetch: Sidefetch, topic: str, admin: str, *, seconds: float) -> Verdict:
