@@ -62,19 +62,18 @@ def test_verify_finds_no_differences_between_responses_and_brokers(
 
 
 def test_verify_compares_records_that_clients_share(
-    programs: Callable[[str], Client], kafka: KafkaCluster, filled: Filled
+    programs: Callable[[str], Client], kafka: KafkaCluster, admin: Admin
 ) -> None:
-    topic, produced = filled(PARTITIONS)
+    """The clients stay until each broker was asked: a verification ends with the client's connection."""
+    topic, produced = admin.filled_topic("verified", PARTITIONS, count=300)
     options = ("--share-reads", "principal", "--verify", "1")
 
     with kafka.tap() as tap, Sidefetch(tap.bootstrap, options=options) as sidefetch:
-        more = {"partitions": list(range(PARTITIONS)), "count": len(produced), "wait_ms": 100}
-        readings = [
-            programs(name).begin("read", sidefetch.bootstrap, topic, **more) for name in ("java", "librdkafka")
-        ]
+        readings = [_reading(programs(name), sidefetch, topic, produced) for name in ("java", "librdkafka")]
+        eventually(lambda: _brokers_asked(tap.answered()) == len(kafka.brokers), "each broker asked again")
+        produced += admin.produce_known(topic, 1, PARTITIONS, first=len(produced))
         for reading in readings:
             assert by_partition(reading.wait()) == by_partition(produced)
-        eventually(lambda: _brokers_asked(tap.answered()) == len(kafka.brokers), "each broker asked again")
         fetches = tap.answered()
         assert sidefetch.process.stop(10) == 0
         log = sidefetch.log_text()
