@@ -341,7 +341,7 @@ def numbered(sections: Iterable[TopicSection]) -> list[tuple[Topic, int]]:
 def _error_of(info: TopicInfo | None, key: PartitionKey | None, partition: int, context: RequestContext) -> int:
     """Return the error code of a partition that is not requested from brokers; 0 if it is requested.
 
-    A partition that is missing in the topology is requested, since it may be newer.
+    A partition that the topology lacks may be newer, which a metadata refresh shows (``FetchState.unknown``).
     """
     if info is None:
         return ErrorCode.not_leader_or_follower
@@ -354,7 +354,9 @@ def _error_of(info: TopicInfo | None, key: PartitionKey | None, partition: int, 
     if not context.readable.is_on_for(info.name):
         return ErrorCode.unsupported_version
     leader = info.leaders.get(partition)
-    if leader is None or leader.node_id == context.node_id or context.may_read_followers:
+    if leader is None:
+        return ErrorCode.unknown_topic_or_partition
+    if leader.node_id == context.node_id or context.may_read_followers:
         return ErrorCode.none
     # From v11 on, followers answer fetches. This client wants the leader, so it must refresh its metadata.
     return ErrorCode.not_leader_or_follower

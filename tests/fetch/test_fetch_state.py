@@ -95,12 +95,18 @@ def test_partition_with_other_leader_is_requested_without_epoch_for_client_with_
     }
 
 
-def test_partition_unknown_to_topology_is_requested() -> None:
+def test_partition_that_topology_lacks_is_looked_up_and_not_requested_until_it_is_there() -> None:
     wanted = FetchState()
 
-    update(wanted, [(ORDERS, at(7))], cluster(known(ORDERS, 1, ME)))
+    update(wanted, [(ORDERS, at(0, 1))], cluster(known(ORDERS, 1, ME)))
+    assert wanted.requested.keys() == {PartitionKey(ID, 0)}
+    assert wanted.unreadable_errors == {(ORDERS, 1): ErrorCode.unknown_topic_or_partition}
+    assert wanted.unknown == {ORDERS}
 
-    assert wanted.requested == {PartitionKey(ID, 7): FetchPartition(0, 100)}
+    update(wanted, [(ORDERS, at(0, 1))], cluster(known(ORDERS, 1, ME, ME)))
+    assert wanted.requested.keys() == {PartitionKey(ID, 0), PartitionKey(ID, 1)}
+    assert not wanted.unreadable_errors
+    assert not wanted.unknown
 
 
 @pytest.mark.parametrize(
