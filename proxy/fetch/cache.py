@@ -489,7 +489,14 @@ class LogCache:
 
     def close(self, now_s: float) -> list[EmitRecord | CloseSession]:
         """Return telemetry and the requests that close the sessions at the brokers; no other call may follow."""
-        return [command for fetcher in self._all_fetchers.values() for command in fetcher.close_session(now_s)]
+        commands = [command for fetcher in self._all_fetchers.values() for command in fetcher.close_session(now_s)]
+        # Objects that refer to each other would stay until the next garbage collection.
+        for log in self._index:
+            log.fetcher, log.readers = None, ()
+        self._all_fetchers.clear()
+        self._sources.clear()
+        self._index = LogIndex()
+        return commands
 
     # ------------------------------------------------------------------------------------------- planning
 

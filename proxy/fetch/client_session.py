@@ -34,6 +34,10 @@ from proxy.wire.frames import Piece
 
 __all__ = ["ClientSession"]
 
+_PARTITION_BYTES: Final = 200
+"""The memory of a partition: its entry, its row, and its place in an index."""
+_TOPIC_BYTES: Final = 1000
+"""The memory of a topic without its name and partitions."""
 _UNKNOWN_OFFSETS: Final = (UNKNOWN, UNKNOWN, UNKNOWN)
 
 
@@ -120,6 +124,7 @@ class ClientSession:
         self._rows = response_layout(version)
         self._parts: dict[Topic, _Part] = {}
         self._size = 0
+        self._topics_bytes = 0
         self._sections: tuple[TopicSection, ...] | None = None
         self._sent_stamp: object = None
         """``ResponseTemplate.stamp`` of the last response; None if that had records or errors."""
@@ -129,6 +134,11 @@ class ClientSession:
     def __len__(self) -> int:
         """Return the number of partitions."""
         return self._size
+
+    @property
+    def size_bytes(self) -> int:
+        """An estimate of its memory."""
+        return _PARTITION_BYTES * self._size + self._topics_bytes
 
     @property
     def by_id(self) -> bool:
@@ -236,6 +246,7 @@ class ClientSession:
                 count = part.add(self._layout, self._rows, section.entries)
             self._parts[section.topic] = part
             self._size += count
+            self._topics_bytes += _TOPIC_BYTES + len(section.topic)
         else:
             entries = part.entries
             self._size += part.add(self._layout, self._rows, section.entries)
@@ -250,6 +261,7 @@ class ClientSession:
             self._sections = self._sent_stamp = None
             if not part.entries:
                 del self._parts[topic]
+                self._topics_bytes -= _TOPIC_BYTES + len(topic)
 
     def _change_version(self, layout: RequestLayout, rows: ResponseLayout) -> None:
         """Encode all entries and rows again, for another Fetch version of the client."""

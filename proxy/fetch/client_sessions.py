@@ -162,10 +162,24 @@ class ClientSessions:
     It holds at most ``slots`` sessions; with 0, clients get none.
     """
 
-    def __init__(self, slots: int, id_factory: Callable[[], int], most_partitions: int = _NO_LIMIT) -> None:
-        """Args: id_factory: returns a random session id; most_partitions: the most partitions of one session."""
+    def __init__(
+        self,
+        slots: int,
+        id_factory: Callable[[], int],
+        most_partitions: int = _NO_LIMIT,
+        most_bytes: int = _NO_LIMIT,
+    ) -> None:
+        """Create a cache without sessions.
+
+        Args: id_factory: returns a random session id.
+              most_partitions: the most partitions of one session.
+              most_bytes: the limit for the memory of all sessions; one beyond it is not granted, unless others can
+                  be evicted.
+        """
         self._most_partitions = most_partitions
-        self._slots: SessionSlots[ClientSession] = SessionSlots(slots, id_factory, self._evicted)
+        self._slots: SessionSlots[ClientSession] = SessionSlots(
+            slots, id_factory, self._evicted, lambda session: session.size_bytes, most_bytes
+        )
         self._records: list[SessionRecord] = []
         self._owner = ""
 
@@ -266,7 +280,8 @@ class ClientSessions:
         if not len(session):
             self.close(session_id, node_id)
             return Sessionless(attrs.evolve(request, sections=()))
-        self._slots.touch(session_id, now_s)
+        if not self._slots.touch(session_id, now_s):
+            return Refused(refused, ErrorCode.fetch_session_id_not_found)
         session.epoch = next_epoch(session.epoch)
         whole = attrs.evolve(request, sections=session.sections)
         return Incremental(whole, session_id, session, session.epoch)

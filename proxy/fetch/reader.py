@@ -48,6 +48,10 @@ _ATTEMPTS: Final = 4
 """The number of lost connections after which a client fetch is answered with an error."""
 _REFRESHES: Final = 3
 """The most metadata refreshes of one client fetch because of an id or an epoch that the client did not send."""
+_READ_BYTES: Final = 1300
+"""The memory of a partition that is read: in the tables of the client, of its log cache and of its fetchers."""
+_UNREADABLE_BYTES: Final = 300
+"""The memory of a partition that is answered with an error of Sidefetch."""
 _PLAIN_S: Final = 30.0
 """How long brokers wait for a client's min bytes themselves after there was less than it wanted."""
 
@@ -90,6 +94,8 @@ class Reader:
         self._phase: Phase = Connecting()
         self._topology = Topology()
         self._is_draining = False
+        self._rested_s = float("-inf")
+        """The time of the last ``rest``."""
         self._reported_throttle_s = 0.0
         """The end of the last throttling that a response has reported to the client."""
         self._pending: list[ReaderCommand] = []
@@ -166,6 +172,10 @@ class Reader:
         self._is_draining = True
         if self._at is not None:
             self._at.cache.drain()
+        return self.end_wait(now_s)
+
+    def end_wait(self, now_s: float) -> list[ReaderCommand]:
+        """End the wait of the open client fetch within 0.1 s; the reservations of ``drain`` hold."""
         exchange, at = self._exchange, self._at
         if exchange is not None and at is not None:
             is_parked = bool(at.fetchers) and all(fetcher.is_parked for fetcher in at.fetchers)
@@ -182,16 +192,26 @@ class Reader:
             self._at.void_ready()
         return self._moved((), now_s)
 
+    def rest(self, now_s: float) -> None:
+        """Free the memory of the client's partitions, which its next fetch names again; between two fetches only.
+
+        The next fetch costs as much as the first one of a connection.
+        """
+        assert self._exchange is None
+        if self._at is not None:
+            self._rested_s = now_s
+            self.leave(now_s)
+        self._delivery = Delivery(self.node_id, self._config)
+
     def leave(self, now_s: float) -> None:
         """Leave the log cache and drop the open client fetch, if any.
 
         The client has disconnected, or its fetches are forwarded to the broker from now on.
         """
-        self._exchange = None
-        if self._at is not None:
-            self._at.leave(now_s)
-            self._caches.part(self._at.cache, self)
-            self._at, self._cache_key = None, None
+        at, self._at, self._exchange, self._cache_key = self._at, None, None, None
+        if at is not None:
+            at.leave(now_s)
+            self._caches.part(at.cache, self)
 
     # ------------------------------------------------------------------------------------------- its state
 
@@ -233,6 +253,17 @@ class Reader:
     def is_answering(self) -> bool:
         """Whether a client fetch waits for its response."""
         return self._exchange is not None
+
+    @property
+    def is_preparing(self) -> bool:
+        """Whether a client fetch waits for its response, and not only for long polls."""
+        return self._exchange is not None and self._cause(self._exchange) != "poll"
+
+    @property
+    def state_bytes(self) -> int:
+        """An estimate of the memory of the client's partitions, which ``rest`` frees."""
+        state = self._delivery.state
+        return _READ_BYTES * len(state.requested) + _UNREADABLE_BYTES * len(state.unreadable_errors)
 
     def depends_on(self, fetcher: Fetcher) -> bool:
         """Return whether the loss of *fetcher*'s connection concerns the open client fetch.
@@ -425,7 +456,7 @@ class Reader:
         before = self._at
         cache = self._caches.join(key, self, params.client_id)
         # Records of the last cache may be newer than those of this one: no offset may fall for the client.
-        since_s = float("inf") if params.is_instant else float("-inf") if before is None else now_s
+        since_s = float("inf") if params.is_instant else self._rested_s if before is None else now_s
         if before is not None:
             before.leave(now_s)
             if before.cache is not cache:

@@ -40,6 +40,7 @@ from proxy.net.downstream.limits import (
 from proxy.net.downstream.listeners import Listeners
 from proxy.net.downstream.sasl_server import AuthenticationFailed
 from proxy.net.garbage import GarbageCollector
+from proxy.net.io.fetch_memory import FetchMemory
 from proxy.net.io.logs import Log
 from proxy.net.io.memory import Budget
 from proxy.net.io.sockets import FrameSocket, address_text
@@ -188,7 +189,10 @@ class Proxy:
         )
         self.traffic = Traffic()
         self.client_sessions = ClientSessions(
-            config.downstream.client_sessions, _random_session_id, limits.max_fetch_partitions
+            config.downstream.client_sessions,
+            _random_session_id,
+            limits.max_fetch_partitions,
+            limits.request_memory_bytes // 2,
         )
         budget = Budget(config.upstream.memory_bytes, log, on_wait=self._make_counter("limit_memory"))
         self._acceptor = ConnectionAcceptor(
@@ -224,6 +228,7 @@ class Proxy:
             config.verify_rate,
             self.traffic,
             LogCaches(fetch_config, self.log, lambda: SharedCacheRecorder(observers, self.traffic, rack)),
+            FetchMemory(limits.request_memory_bytes, self.log),
             self._access,
             _sasl_policy(config),
             self._principals,

@@ -6,6 +6,7 @@ import attrs
 import trio
 
 from proxy.fetch.fetch_config import FetchConfig
+from proxy.net.io.fetch_memory import FetchMemory
 from proxy.net.io.logs import Log
 from proxy.net.io.memory import Budget
 from proxy.net.observability.observers import Observers
@@ -50,6 +51,8 @@ class Services:
     traffic: Traffic
     caches: LogCaches
     """The log caches that fetches are answered from."""
+    fetch_memory: FetchMemory
+    """The memory for the partitions that clients fetch."""
     access: Access = OPEN
     """TLS and login for connections to brokers."""
     sasl: Sasl = Sasl.PASSES

@@ -25,6 +25,7 @@ from proxy.relay.commands import (
     Delivered,
     Draining,
     Event,
+    FetchMemoryShort,
     GroupCoordinatorResult,
     LinkAnswering,
     LinkFrame,
@@ -50,6 +51,9 @@ from proxy.wire.headers import RequestHeader, read_request_header
 
 __all__ = ["ClientRelay", "Sasl"]
 
+_MOST_WAITING_BYTES: Final = 64 * 1024
+_COPIES: Final = 3
+"""The memory of a parsed request, relative to its frame: a copy of that, the names of topics, and the entries."""
 _SERVED_BY_ALL: Final = 4
 """First Fetch version that Kafka 4 serves (KIP-896); older ones cannot be forwarded unchanged."""
 
@@ -121,6 +125,8 @@ class ClientRelay:
         self._pass_through = PassThrough(self._pipeline, map_address, passes_sasl=sasl is not Sasl.OURS)
         self._is_identified = False
         self._repeats = fetch.Repeats()
+        self.is_rested = False
+        """Whether the memory of the client's last fetch was freed, so that the next one costs more."""
         self._fetches: deque[_Fetch] = deque()
         self._answering_slot: Slot | None = None
         """The slot of the fetch that the reader is answering."""
@@ -134,10 +140,12 @@ class ClientRelay:
     def takes_requests(self) -> bool:
         """Whether the caller may read the client's next request.
 
-        False while as many requests are unanswered as the limit allows, or while earlier requests wait in Sidefetch
-        to be sent to the broker (``PassThrough.takes_requests``).
+        False while as many requests are unanswered as the limit allows, while earlier requests wait in Sidefetch to
+        be sent to the broker (``PassThrough.takes_requests``), or while fetches of over 64 KiB in total wait for
+        the response to an earlier one: they take much more memory than their frames.
         """
-        return not self.is_full and self._pass_through.takes_requests
+        is_small = sum(each.frame_bytes for each in self._fetches) <= _MOST_WAITING_BYTES
+        return not self.is_full and is_small and self._pass_through.takes_requests
 
     @property
     def is_full(self) -> bool:
@@ -148,6 +156,16 @@ class ClientRelay:
     def has_unanswered(self) -> bool:
         """Whether a request of the client is unanswered; the connection does not count as idle then."""
         return len(self._pipeline) > 0
+
+    @property
+    def is_preparing_fetch(self) -> bool:
+        """Whether a fetch is unanswered, and waits for more than long polls of brokers."""
+        return bool(self._fetches) or self._reader.is_preparing
+
+    @property
+    def fetch_bytes(self) -> int:
+        """An estimate of the memory of the client's last fetch: of its partitions, its frame and parsed copies."""
+        return self._reader.state_bytes + _COPIES * self._repeats.frame_bytes
 
     @property
     def deadline_s(self) -> float | None:
@@ -187,9 +205,26 @@ class ClientRelay:
             else self._pass_through.upgraded_version(key, version)
         )
 
+    def rest(self, now_s: float) -> bool:
+        """Free the memory of the client's last fetch, unless one is unanswered; return whether that was done.
+
+        The next fetch costs as much as the first one of the connection.
+        """
+        if self._fetches or self._reader.is_answering:
+            return False
+        self._reader.rest(now_s)
+        self._repeats = fetch.Repeats()
+        self.is_rested = True
+        return True
+
     def close(self, now_s: float) -> None:
-        """Stop reading for the client, which has gone."""
+        """Stop reading for the client, which has gone, and free the memory of its fetches.
+
+        Objects of a connection refer to each other: what they hold would stay until the next garbage collection.
+        """
+        self._fetches.clear()
         self._reader.leave(now_s)
+        self.rest(now_s)
 
     def _handle(self, event: Event, now_s: float) -> Iterator[Command]:
         match event:
@@ -227,6 +262,8 @@ class ClientRelay:
             case Draining():
                 self._is_draining = True
                 yield from self._process_reader(self._reader.drain(now_s), now_s)
+            case FetchMemoryShort():
+                yield from self._process_reader(self._reader.end_wait(now_s), now_s)
             case never:
                 assert_never(never)
 
@@ -288,7 +325,7 @@ class ClientRelay:
         produced before it.
         """
         while self._fetches and self._pipeline.is_next(self._fetches[0].slot):
-            each, self._has_read = self._fetches.popleft(), True
+            each, self._has_read, self.is_rested = self._fetches.popleft(), True, False
             self._answering_slot = each.slot
             commands = self._reader.fetch(
                 each.request,

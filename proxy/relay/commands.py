@@ -24,6 +24,7 @@ __all__ = [
     "Draining",
     "EmitRecord",
     "Event",
+    "FetchMemoryShort",
     "GroupCoordinatorResult",
     "Link",
     "LinkAnswering",
@@ -137,6 +138,11 @@ class Draining:
 
 
 @attrs.frozen
+class FetchMemoryShort:
+    """The memory for the partitions of clients' fetches is used up: the open fetch must end its wait."""
+
+
+@attrs.frozen
 class GroupCoordinatorResult:
     """The reply to ``SendToGroupCoordinator``: the group coordinator's response, or None if there is none."""
 
@@ -163,6 +169,7 @@ Event = (
     | Tick
     | LogsChanged
     | Draining
+    | FetchMemoryShort
     | GroupCoordinatorResult
     | ThreadFinished
 )

@@ -43,6 +43,8 @@ class OccupiedSlot(Generic[T]):
     used_s: float
     size: int
     """Partitions at the last use: the size that eviction compares."""
+    size_bytes: int = 0
+    """The memory at the last use."""
     is_follower: bool = False
     evictable: bool = False
     """Whether the session was older than ``EVICTION_S`` at its last use, so that a larger one may evict it."""
@@ -57,12 +59,19 @@ def _ignore(_: object) -> None:
     """Ignore an eviction."""
 
 
+def _weightless(_: object) -> int:
+    """Return 0: the sessions have no bytes."""
+    return 0
+
+
 class SessionSlots(Generic[T]):
-    """A cache of at most *slots* fetch sessions, by session id; ``add`` may evict one.
+    """A cache of at most *slots* fetch sessions, by session id; ``add`` may evict some.
 
     Args:  slots: the capacity; with 0, no session is ever granted.
            id_factory: returns a candidate for an id; it is called until one in 1..2**31-1 is free.
            on_eviction: is called with each evicted session, after its removal.
+           bytes_of: returns the memory of a session; Kafka's cache counts none.
+           most_bytes: the limit for the memory of all sessions.
     Cost:  O(1); O(log slots) if a size changes or a session is evicted; O(slots) for a follower's session if the
            slots are full and no session is stale.
     """
@@ -72,12 +81,18 @@ class SessionSlots(Generic[T]):
         slots: int,
         id_factory: Callable[[], int],
         on_eviction: Callable[[OccupiedSlot[T]], None] = _ignore,
+        bytes_of: Callable[[T], int] = _weightless,
+        most_bytes: int = 0,
     ) -> None:
         self.slots = slots
         self.evictions = 0
         self.refusals = 0
         self._id_factory = id_factory
         self._on_eviction = on_eviction
+        self._bytes_of = bytes_of
+        self._most_bytes = most_bytes
+        self.held_bytes = 0
+        """The memory of all sessions, each at its last use."""
         self._held: dict[SessionId, OccupiedSlot[T]] = {}  # least recently used first
         self._evictable: list[tuple[bool, int, int]] = []
         """A heap of ``worth`` of evictable sessions; outdated entries stay until they come to the top."""
@@ -100,31 +115,45 @@ class SessionSlots(Generic[T]):
 
     def remove(self, session_id: SessionId) -> bool:
         """Remove the session with this id, which is no eviction, and return whether it existed."""
-        return self._held.pop(session_id, None) is not None
+        held = self._held.pop(session_id, None)
+        if held is None:
+            return False
+        self.held_bytes -= held.size_bytes
+        return True
 
     def add(self, session: T, now_s: float, *, is_follower: bool = False) -> SessionId:
         """Add *session* and return its new id; return ``NO_SESSION`` (0) if no slot is free or can be freed.
 
-        If all slots are occupied, the least recently used session is evicted if it was unused for more than 120 s.
+        If all slots are occupied, or *session* exceeds the limit for memory, others are evicted by Kafka's rules as
+        long as that is needed: the least recently used session is evicted if it was unused for more than 120 s.
         Otherwise, of the sessions that were older than 120 s at their last use, the one with the fewest partitions
         is evicted if *session* has more. Regardless of size, a follower's session evicts a consumer's, of any age,
         and is not evicted for a consumer's.
         """
-        if len(self._held) >= self.slots and not self._make_room(len(session), is_follower, now_s):
-            self.refusals += 1
-            return NO_SESSION
+        size_bytes = self._bytes_of(session)
+        while len(self._held) >= self.slots or self.held_bytes + size_bytes > self._most_bytes:
+            if size_bytes > self._most_bytes or not self._make_room(len(session), is_follower, now_s):
+                self.refusals += 1
+                return NO_SESSION
         session_id = self._new_id()
-        self._held[session_id] = OccupiedSlot(session_id, session, now_s, now_s, len(session), is_follower)
+        self._held[session_id] = OccupiedSlot(
+            session_id, session, now_s, now_s, len(session), size_bytes, is_follower
+        )
+        self.held_bytes += size_bytes
         return session_id
 
-    def touch(self, session_id: SessionId, now_s: float) -> None:
+    def touch(self, session_id: SessionId, now_s: float) -> bool:
         """Record a use of the session at *now_s*: make it the most recently used, and take over its current size.
 
-        If it was created more than 120 s ago, it becomes evictable for a larger session.
+        If it was created more than 120 s ago, it becomes evictable for a larger session. Return False, after its
+        eviction, if it has grown and all sessions now exceed the limit for memory.
 
         Raises: KeyError: there is no session with this id.
         """
         held = self._held.pop(session_id)
+        grown_bytes = self._bytes_of(held.session) - held.size_bytes
+        held.size_bytes += grown_bytes
+        self.held_bytes += grown_bytes
         before = held.evictable, held.size
         held.used_s = now_s
         held.size = len(held.session)
@@ -132,6 +161,7 @@ class SessionSlots(Generic[T]):
         self._held[session_id] = held
         if held.evictable and before != (True, held.size):
             self._add_evictable(held)
+        return not (grown_bytes > 0 and self.held_bytes > self._most_bytes and self._evict(held))
 
     def _new_id(self) -> SessionId:
         while True:
@@ -171,7 +201,7 @@ class SessionSlots(Generic[T]):
             heapify(self._evictable)
 
     def _evict(self, held: OccupiedSlot[T]) -> bool:
-        del self._held[held.id]
+        self.remove(held.id)
         self.evictions += 1
         self._on_eviction(held)
         return True

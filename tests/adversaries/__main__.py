@@ -36,7 +36,9 @@ def _attacked(cluster: KafkaCluster) -> Iterator[tuple[Sidefetch, str, str]]:
         sizes = range(_BACKLOG_RECORDS)
         admin.produce(BACKLOG, [Record(n % 3, n // 3, 1_000, None, bytes(_RECORD_BYTES)) for n in sizes])
     port = f"127.0.0.1:{free_ports(1)[0]}"
-    with Sidefetch(cluster.bootstrap, options=("--memory", "64MiB", "--admin-listen", port)) as sidefetch:
+    with Sidefetch(
+        cluster.bootstrap, options=("--memory", "64MiB", "--request-memory", "32MiB", "--admin-listen", port)
+    ) as sidefetch:
         yield sidefetch, topic, port
 
 

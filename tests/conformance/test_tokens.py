@@ -28,6 +28,7 @@ from proxy.errors import BrokerUnavailable
 from proxy.fetch.fetch_config import FetchConfig
 from proxy.net.downstream.acceptor import AcceptedClient
 from proxy.net.downstream.client import ClientConnection
+from proxy.net.io.fetch_memory import FetchMemory
 from proxy.net.io.logs import Log
 from proxy.net.io.memory import Budget
 from proxy.net.io.sockets import FrameSocket
@@ -93,6 +94,7 @@ async def through(kafka: KafkaCluster) -> AsyncIterator[KafkaConnection]:
         0,
         Traffic(),
         caches,
+        FetchMemory(1 << 20, log),
     )
 
     async def serve(stream: trio.SocketStream) -> None:

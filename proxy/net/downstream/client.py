@@ -1,9 +1,11 @@
 """The sockets, tasks and timers of one client connection; its protocol logic is in ``proxy.relay.client``."""
 
+import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import Final
 
 import trio
 
@@ -15,6 +17,7 @@ from proxy.net.downstream.client_login import ClientLogin
 from proxy.net.downstream.limits import ConnectionActivity, LimitLog
 from proxy.net.downstream.recorder import ConnectionRecorder
 from proxy.net.downstream.verifier import Verifier
+from proxy.net.io.memory import RESERVE_BYTES
 from proxy.net.io.sockets import FrameSocket, Outbox
 from proxy.net.observability.observers import ConnectionInfo
 from proxy.net.services import Services
@@ -31,6 +34,7 @@ from proxy.relay.commands import (
     Draining,
     EmitRecord,
     Event,
+    FetchMemoryShort,
     GroupCoordinatorResult,
     LogsChanged,
     MetadataUpdated,
@@ -46,9 +50,14 @@ from proxy.relay.commands import (
     Worker,
 )
 from proxy.wire.addresses import AddressMap
+from proxy.wire.fetch import FETCH
 from proxy.wire.frames import Piece
 
 __all__ = ["ClientConnection"]
+
+_FETCH_KEY: Final = struct.pack(">h", FETCH)
+_PREPARES_S: Final = 1.0
+"""The longest time for which other large fetches wait until the one before them waits for records."""
 
 
 class ClientConnection:
@@ -123,6 +132,7 @@ class ClientConnection:
                 nursery.cancel_scope.cancel()
         finally:
             self._nursery = self._links.nursery = None
+            self._services.fetch_memory.release(self)
             self._relay.close(trio.current_time())
             self._links.close()
             self._coordinator.close()
@@ -141,6 +151,14 @@ class ClientConnection:
         self._outbox.drop()
         self._links.drop_unsent()
         self._events.clear()
+
+    def rest(self) -> bool:
+        """Free the memory of the client's last fetch, unless one is unanswered; return whether that was done."""
+        return self._relay.rest(trio.current_time())
+
+    def end_wait(self) -> None:
+        """Have the client's open fetch end its wait for records within 0.1 s."""
+        self._deliver(FetchMemoryShort())
 
     def drain(self) -> None:
         """Prepare for the stop of Sidefetch: no fetch that it answers itself waits over 0.1 s for records any more.
@@ -230,13 +248,27 @@ class ClientConnection:
             while frames := self._early_frames or await self._client.receive():
                 self._early_frames = []
                 for frame in frames:
-                    live = self._services.live
-                    topology = self._login.topology.topology
-                    self._handle(ClientFrame(frame, topology, live.bypass, live.share_reads_except))
+                    if _is_fetch(frame) and (len(frame) > RESERVE_BYTES or self._relay.is_rested):
+                        async with self._services.fetch_memory.turn():
+                            self._take(frame)
+                            await self._wait_until_prepared()
+                    else:
+                        self._take(frame)
                     await self._wait_for_capacity()
                 # The buffers of these frames count as used until nobody holds them.
                 frames.clear()
                 del frame
+
+    def _take(self, frame: memoryview) -> None:
+        live, topology = self._services.live, self._login.topology.topology
+        self._handle(ClientFrame(frame, topology, live.bypass, live.share_reads_except))
+
+    async def _wait_until_prepared(self) -> None:
+        """Wait until the client's fetches are answered or wait for long polls, for a second at most."""
+        with trio.move_on_after(_PREPARES_S):
+            while self._relay.is_preparing_fetch:
+                self._may_read = trio.Event()
+                await self._may_read.wait()
 
     async def _wait_for_capacity(self) -> None:
         """Wait until the next request may be read: the client is read no faster than it and the broker read.
@@ -279,6 +311,7 @@ class ClientConnection:
             self._carry_out(command)
         self._caches.flush(self._relay.cache)
         self._may_read.set()
+        self._services.fetch_memory.hold(self, self._relay.fetch_bytes)
         deadline_s = self._relay.deadline_s
         self._timer.deadline = deadline_s if deadline_s is not None else float("inf")
 
@@ -344,6 +377,11 @@ class ClientConnection:
         limiter = services.workers if worker is Worker.READER else services.upgrader
         done = await trio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=limiter)
         self._handle(ThreadFinished(worker, done))
+
+
+def _is_fetch(frame: memoryview) -> bool:
+    """Return whether a request is a fetch, by the API key that it begins with."""
+    return frame[: len(_FETCH_KEY)] == _FETCH_KEY
 
 
 def _connect_options(services: Services) -> ConnectOptions:

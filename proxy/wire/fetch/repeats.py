@@ -47,6 +47,11 @@ class Repeats:
         self._ends: Sequence[int] = ()
         """The start and the end of the entries of each section in the frame."""
 
+    @property
+    def frame_bytes(self) -> int:
+        """The size of the last request."""
+        return len(self._frame)
+
     def read(self, header: RequestHeader, cursor: Cursor, most: int = NO_LIMIT) -> FetchRequest:
         """Decode the connection's next Fetch request, reusing the unchanged sections of the previous one.
 
