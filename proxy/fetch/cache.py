@@ -141,8 +141,8 @@ class LogCache:
         self._late_s = float("inf")
         """The earliest time at which a response or a connection may be late; never too high."""
         self._index = LogIndex()
-        self._queue: dict[SharedLog, None] = {}
-        """The logs to place on a fetcher."""
+        self._queues: dict[Source, dict[SharedLog, None]] = {}
+        """The logs to place on a fetcher, by their source."""
         self._failed_s: dict[PartitionKey, float] = {}
         """The partitions that had an error, with the time until which they are requested apart from others."""
         self._dirty: dict[Reader, None] = {}
@@ -220,7 +220,7 @@ class LogCache:
             reader.placed(log, log.fetcher, None)
         if log.readers or log.is_void:
             return
-        self._queue.pop(log, None)
+        self._queues[log.key.source].pop(log, None)
         if (self.key.is_exclusive and is_replaced) or log.key.is_probe:
             self._leave_fetcher(log)  # nobody else reads its entries
             self._index.drop(log)
@@ -241,7 +241,7 @@ class LogCache:
         """Record that a client waits at the end of *log*; if it is on no fetcher, ``settle`` places it on one."""
         log.unread_bytes = 0
         if log.fetcher is None and not log.is_void:
-            self._queue[log] = None
+            self._queues[log.key.source][log] = None
 
     def join(self, reader: "Reader") -> None:
         """Add a member: it is woken by events of connections that its client fetch waits for.
@@ -291,7 +291,7 @@ class LogCache:
     def void(self, log: SharedLog) -> None:
         """Drop a log, whose records may be outdated, and wake its readers, which then find another one."""
         log.is_void = True
-        self._queue.pop(log, None)
+        self._queues[log.key.source].pop(log, None)
         self._leave_fetcher(log)
         self._index.drop(log)
         for reader in log.readers:
@@ -517,9 +517,8 @@ class LogCache:
                     self.void(log)
         for each in self._sources.values():
             self._balance(each, now_s)
-        for log in list(self._queue):
-            self._place(log, now_s)
-        self._queue = self._queue or {}
+        for source in self._sources:
+            self._place_queued(source, now_s)
         for fetcher in self._all_fetchers.values():
             self._send_request(fetcher, now_s)
         if self.offsets.is_large(len(self._index)):
@@ -577,7 +576,8 @@ class LogCache:
         fetcher = log.fetcher
         if fetcher is None:
             each = self._sources[log.key.source]
-            return log in self._queue and any(one.is_in_flight or one.is_opening for one in each)
+            is_queued = log in self._queues[log.key.source]
+            return is_queued and any(one.is_in_flight or one.is_opening for one in each)
         paced_until_s = max(fetcher.paced_until_s, fetcher.held_until_s)
         return fetcher.is_in_flight or fetcher.is_opening or now_s < paced_until_s
 
@@ -588,7 +588,7 @@ class LogCache:
         if each is None:
             route = routes.route_kind(source)
             each = _Fetchers(*(Fetcher(FetcherId(source, kind), route, self._jitter) for kind in FetcherKind))
-            self._sources[source] = each
+            self._sources[source], self._queues[source] = each, {}
             self._all_fetchers |= {fetcher.id: fetcher for fetcher in each}
         return each
 
@@ -652,13 +652,29 @@ class LogCache:
                 if reader.is_waiting:
                     self._dirty[reader.owner] = None
 
+    def _place_queued(self, source: Source, now_s: float) -> None:
+        """Place the queued logs of *source* on its fetchers, as far as these take some.
+
+        If there are too many new ones for one request of the long-poll fetcher, the rest waits for the next one.
+        """
+        queue, long_poll = self._queues[source], self._sources[source].long_poll
+        if long_poll.is_building and long_poll.is_in_flight:
+            return
+        for log in list(queue):
+            if long_poll.is_full:
+                return
+            self._place(log, now_s)
+        if not queue:
+            self._queues[source] = {}  # a dict that was large stays large
+
     def _place(self, log: SharedLog, now_s: float) -> None:
+        queue = self._queues[log.key.source]
         if not log.is_awaited:
-            del self._queue[log]
+            del queue[log]
             return
         fetcher = self._choose_fetcher(log, now_s)
         if fetcher is not None:
-            del self._queue[log]
+            del queue[log]
             fetcher.join(log, log.log.end)
             log.fetcher = fetcher
             if self.lacks_offsets(log):
@@ -710,7 +726,7 @@ class LogCache:
 
     def _requeue(self, log: SharedLog) -> None:
         self._leave_fetcher(log)
-        self._queue[log] = None
+        self._queues[log.key.source][log] = None
 
     def _leave_catch_up(self, log: SharedLog, result: FetchResult) -> None:
         """Remove a log from the catch-up fetcher after its response, and queue it if readers need more of it."""
@@ -721,7 +737,7 @@ class LogCache:
             self._dirty[reader.owner] = None
         is_awaited = any(reader.is_waiting and reader.number > log.confirmed for reader in log.readers)
         if not log.unread_bytes and (is_awaited or log.is_cut or not log.key.is_probe):
-            self._queue[log] = None
+            self._queues[log.key.source][log] = None
 
     # ------------------------------------------------------------------------------------------- requests
 
@@ -771,14 +787,14 @@ class LogCache:
     def _wait_of(self, fetcher: Fetcher, now_s: float) -> FetchWait | None:
         """Return the wait parameters of the next request; None if it must be sent later."""
         config, timeout_s = self._config, self._config.response_timeout_s
-        if fetcher.id.kind is FetcherKind.CATCH_UP:
+        if fetcher.id.kind is FetcherKind.CATCH_UP or fetcher.is_full:
             return FetchWait(0.0, timeout_s=timeout_s)
         readers = fetcher.waiting
         shortest_s = min((reader.remaining_s(now_s) for reader in readers), default=0.0)
         longest_s = config.upstream_max_wait_s
         if fetcher.id.kind is FetcherKind.LIVE:
             longest_s = min(longest_s, _LIVE_WAIT_S) if longest_s else _LIVE_WAIT_S
-        elif fetcher.has_joined and not self.key.is_exclusive:
+        elif fetcher.joined and not self.key.is_exclusive:
             longest_s = min(longest_s, _JOINING_S)
         is_awaited = bool(fetcher.without_offsets) and any(len(reader.fetchers) > 1 for reader in readers)
         plain = None if is_awaited else self._plain_wait(fetcher, shortest_s, now_s)
@@ -956,7 +972,7 @@ class LogCache:
             if reader.is_waiting:
                 self._dirty[reader.owner] = None
         for low in self._index.overtaken(log):
-            self._queue.pop(low, None)
+            self._queues[low.key.source].pop(low, None)
             self._leave_fetcher(low)
             for reader in low.readers:
                 reader.log_reached(low)

@@ -60,6 +60,7 @@ that one would be read twice in a row.
 """
 _GRACE_S: Final = 2.0
 """The time that a broker may take beyond the max wait of a request."""
+_JOIN_AT_ONCE: Final = 2000
 PARKED_S: Final = 0.05
 """The time after which an unanswered long poll counts as parked: with records, its broker would have answered."""
 
@@ -170,8 +171,10 @@ class Fetcher:
     comes."""
     is_changed: bool = False
     """Whether the next request has other offsets than the last one."""
-    has_joined: bool = False
-    """Whether a log has joined since the last request."""
+    joined: int = 0
+    """The number of logs that have joined since the last request."""
+    is_building: bool = False
+    """Whether more logs wait to join after the request in flight, which had room for no more new ones."""
     logs: "dict[PartitionKey, SharedLog]" = attrs.field(factory=dict)
     """The logs that it fills, by partition."""
     moved: "dict[SharedLog, None]" = attrs.field(factory=dict)
@@ -190,6 +193,14 @@ class Fetcher:
     """The clients with an open fetch that read its logs."""
 
     # ------------------------------------------------------------------------------------------- its state
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more logs can join before the next request.
+
+        A request with many new partitions takes long to encode, and its response to decode.
+        """
+        return self.joined >= _JOIN_AT_ONCE
 
     @property
     def is_follower(self) -> bool:
@@ -314,7 +325,7 @@ class Fetcher:
         assert self._in_flight is None
         if log.key.partition in self.unused_offsets:
             self.restart()
-        self.has_joined = True
+        self.joined += 1
         self.confirmed = min(self.confirmed, log.confirmed) if self.logs else log.confirmed
         self.logs[log.key.partition] = log
         self._put(log, offset)
@@ -441,7 +452,8 @@ class Fetcher:
         sent = self._sent(plan, command.frame, now_s)
         self._in_flight = _InFlight(sent, wait, options.max_bytes, late_s, number)
         self._sent_s = now_s
-        self.is_wanted = self.is_changed = self.has_joined = False
+        self.is_building, self.joined = self.is_full, 0
+        self.is_wanted = self.is_changed = False
         self.without_offsets = self.without_offsets or {}
         return command
 

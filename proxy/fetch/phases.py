@@ -5,7 +5,7 @@ import attrs
 from proxy.fetch.converting import Job
 from proxy.wire.frames import Pieces
 
-__all__ = ["Collecting", "Connecting", "Converting", "Delayed", "Pausing", "Phase", "Resolving"]
+__all__ = ["Collecting", "Connecting", "Converting", "Delayed", "Finding", "Pausing", "Phase", "Resolving"]
 
 
 @attrs.frozen
@@ -26,6 +26,14 @@ class Resolving:
 
     until_s: float
     """The time after which the fetch proceeds without new metadata."""
+
+
+@attrs.frozen
+class Finding:
+    """The phase in which the logs of the partitions are found, some at a time, so that other clients are served.
+
+    It ends at once for a fetch of few partitions.
+    """
 
 
 @attrs.frozen
@@ -75,4 +83,4 @@ class Delayed:
     """The encoded response."""
 
 
-Phase = Connecting | Resolving | Collecting | Pausing | Converting | Delayed
+Phase = Connecting | Resolving | Finding | Collecting | Pausing | Converting | Delayed

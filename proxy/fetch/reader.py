@@ -3,15 +3,17 @@
 The client takes the broker that it is connected to for the leader of its partitions. Each partition is read from
 the log of its *source*: that leader, or a closer replica (see ``cluster.routing``). The phases of a client fetch::
 
-    Connecting --> Resolving --> Collecting (Pausing) --> Converting --> Delayed --> (answered)
-        |              |           | ^ ^                   |
-        |              |           | | +-------------------+ the records contain nothing that the client can see
-        |              |           | +--+ refused or lost: asked again, a few times
-        +--------------+-----------+----> an error, after which the client refreshes its metadata
+    Connecting --> Resolving --> Finding --> Collecting (Pausing) --> Converting --> Delayed --> (answered)
+        |              |             ^         | ^ ^                   |
+        |              |             |         | | +-------------------+ the client can see none of the records
+        |              |             |         | +--+ refused or lost: asked again, a few times
+        |              |             +---------+ the logs of many partitions were lost
+        +--------------+-----------------------+----> an error, after which the client refreshes its metadata
 """
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 from typing import Final, Protocol
 
 from proxy.cluster.topology import BrokerId, Topology
@@ -25,7 +27,7 @@ from proxy.fetch.exchange import Exchange, FetchParams, check_request
 from proxy.fetch.fetch_config import FetchConfig
 from proxy.fetch.fetch_recorder import FetchRecorder
 from proxy.fetch.fetcher import Fetcher, FetchResult
-from proxy.fetch.phases import Collecting, Connecting, Converting, Delayed, Pausing, Phase, Resolving
+from proxy.fetch.phases import Collecting, Connecting, Converting, Delayed, Finding, Pausing, Phase, Resolving
 from proxy.fetch.positions import Deliverable, Positions
 from proxy.fetch.shared_log import KEPT_S, SharedLog
 from proxy.fetch_rules import NO_RULES, FetchRules
@@ -52,6 +54,8 @@ _READ_BYTES: Final = 1300
 """The memory of a partition that is read: in the tables of the client, of its log cache and of its fetchers."""
 _UNREADABLE_BYTES: Final = 300
 """The memory of a partition that is answered with an error of Sidefetch."""
+_FOUND_AT_ONCE: Final = 2000
+"""The number of partitions whose logs are found before other clients are served."""
 _PLAIN_S: Final = 30.0
 """How long brokers wait for a client's min bytes themselves after there was less than it wanted."""
 
@@ -221,6 +225,8 @@ class Reader:
         exchange, at = self._exchange, self._at
         if exchange is None or at is None:
             return None
+        if isinstance(self._phase, Finding):
+            return self._now_s
         times = [self._stalled_s]
         match self._phase:
             case Resolving(until_s) | Pausing(until_s) | Delayed(until_s):
@@ -427,6 +433,8 @@ class Reader:
                 self._collect(exchange, at, now_s)
             case _:
                 pass
+        if isinstance(self._phase, Finding):
+            self._find_next(exchange, at, now_s)
         if self._topology_needed:
             yield from self._need_topology(exchange, at, now_s)
         yield from self._settle(exchange, at, now_s)
@@ -510,25 +518,35 @@ class Reader:
         yield from ()
 
     def _collect(self, exchange: Exchange, at: Positions, now_s: float) -> None:
-        """Begin to wait for the logs of all partitions, with an empty response."""
+        """Begin to find the logs of all partitions, with an empty response."""
         if not isinstance(self._phase, Connecting):
             exchange.watchdog_s = now_s
-        self._phase = Collecting()
+        self._phase = Finding()
         self._delivery.begin(exchange)
         if at.is_probe:
             at.reread_ready()
-        self._find(exchange, at, now_s)
+
+    def _find_next(self, exchange: Exchange, at: Positions, now_s: float) -> None:
+        """Find the logs of some loose partitions; begin to wait for logs if these were the last ones."""
+        if not self._find(exchange, at, now_s):
+            return
+        self._phase = Collecting()
         at.cache.requeue_long_waits(at)
         at.wait()
         if exchange.recorder is not None:
             exchange.recorder.is_asked = True
 
-    def _find(self, exchange: Exchange, at: Positions, now_s: float) -> None:
-        """Find the logs of loose partitions, except for those that the response has already."""
+    def _find(self, exchange: Exchange, at: Positions, now_s: float) -> bool:
+        """Find the logs of loose partitions, except for those that the response has already.
+
+        At most 2,000 are found. Return whether these were all.
+        """
         answered = self._delivery.answered(exchange)
-        for key in [key for key in at.loose if key not in answered]:
+        keys = list(islice((key for key in at.loose if key not in answered), _FOUND_AT_ONCE + 1))
+        for key in keys[:_FOUND_AT_ONCE]:
             log_key, wanted = self._delivery.log_key(key, exchange.rack, at, now_s)
             at.find(key, log_key, wanted, now_s)
+        return len(keys) <= _FOUND_AT_ONCE
 
     def _need_topology(self, exchange: Exchange, at: Positions, now_s: float) -> Iterator[ReaderCommand]:
         """Wait for new metadata and ask again: a broker refused a topic id or an epoch that Sidefetch added."""
@@ -550,7 +568,10 @@ class Reader:
             if at.cache.topology is not self._topology:
                 self._update(exchange, at, now_s)
                 self._delivery.add_unreadable(exchange)
-            self._find(exchange, at, now_s)
+            if not self._find(exchange, at, now_s):
+                at.stop()
+                self._phase = Finding()
+                return
             deliverable = self._deliverable(exchange, at)
         has_records = bool(deliverable.slices)
         at.has_enough = (
@@ -618,11 +639,13 @@ class Reader:
             # All records were markers of transactions and the like: read on behind them.
             self._phase = Collecting()
             exchange.watchdog_s = now_s
-            self._find(exchange, at, now_s)
+            if not self._find(exchange, at, now_s):
+                self._phase = Finding()
             if not at.ready:
                 # No request for the offset behind them was sent yet.
                 at.number = at.cache.begin(exchange.request.options.max_bytes)
-            at.wait()
+            if isinstance(self._phase, Collecting):
+                at.wait()
             yield from self._settle(exchange, at, now_s)
 
     def _answer(self, exchange: Exchange, at: Positions, now_s: float) -> Iterator[ReaderCommand]:
