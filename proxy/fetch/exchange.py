@@ -35,7 +35,7 @@ _NO_UPDATES: Final[dict[Topic, list[PartitionUpdate]]] = {}
 
 def erroneous(partition: int, error: int) -> PartitionReply:
     """Return the response of a partition with an error: no records, and unknown offsets."""
-    return PartitionReply(partition, error, UNKNOWN, aborted=())
+    return PartitionReply(partition, error, UNKNOWN, UNKNOWN, UNKNOWN, ())
 
 
 @attrs.frozen
@@ -130,7 +130,9 @@ class Exchange:
 
         An error code that clients of this Fetch version cannot handle is replaced (see ``error_for``).
         """
-        sent = reply._replace(error=error_for(self.version, reply.error)) if reply.error else reply
+        sent, error = reply, error_for(self.version, reply.error) if reply.error else 0
+        if error != reply.error:
+            sent = reply._replace(error=error)
         self.updates.setdefault(topic, []).append(
             PartitionUpdate(sent, reply.records if records is None else records)
         )

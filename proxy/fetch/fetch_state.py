@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from proxy.cluster.topology import BrokerId, TopicInfo, Topology
+from proxy.cluster.topology import BrokerId, Leader, TopicInfo, Topology
 from proxy.config import ON, TopicSwitch
 from proxy.errors import ErrorCode
 from proxy.wire.fetch import UNKNOWN, FetchPartition, PartitionKey, RequestLayout, Topic, TopicSection
@@ -260,7 +260,8 @@ class FetchState:
             fields = layout.entry.unpack_from(entries, at)
             key = None if known.info is None else known.info.key(fields[0], by_id=context.by_id)
             if key in self.requested and known.info is not None:
-                wanted = _with_epoch(layout.fetch_partition(fields), known.info, key.partition, context)
+                leader = known.info.leaders.get(key.partition)
+                wanted = _with_epoch(layout.fetch_partition(fields), leader, context)
                 self._skipped.pop(key, None)
                 self.checked.discard(key)
                 if wanted != self.requested[key]:
@@ -304,18 +305,19 @@ class FetchState:
     ) -> list[PartitionKey]:
         topic = name[0]
         keys: list[PartitionKey] = []
+        of_topic = _error_of_topic(info, context)
         for fields in layout.entry.iter_unpack(section.entries):
             partition = fields[0]
-            key = None if info is None else info.key(partition, by_id=context.by_id)
-            error = _error_of(info, key, partition, context)
+            leader = None if info is None else info.leaders.get(partition)
+            error = of_topic or _error_of_leader(leader, context)
             if error:
                 self.unreadable_errors[topic, partition] = error
                 if error != ErrorCode.unsupported_version:
                     self.unknown.add(topic)
             else:
-                assert info is not None
+                key = None if info is None else info.key(partition, by_id=context.by_id)
                 assert key is not None
-                self.requested[key] = _with_epoch(layout.fetch_partition(fields), info, partition, context)
+                self.requested[key] = _with_epoch(layout.fetch_partition(fields), leader, context)
                 keys.append(key)
         if keys:
             self.named[keys[0].topic] = topic
@@ -338,22 +340,24 @@ def numbered(sections: Iterable[TopicSection]) -> list[tuple[Topic, int]]:
     return names
 
 
-def _error_of(info: TopicInfo | None, key: PartitionKey | None, partition: int, context: RequestContext) -> int:
-    """Return the error code of a partition that is not requested from brokers; 0 if it is requested.
-
-    A partition that the topology lacks may be newer, which a metadata refresh shows (``FetchState.unknown``).
-    """
+def _error_of_topic(info: TopicInfo | None, context: RequestContext) -> int:
+    """Return the error code of a topic whose partitions are not requested from brokers; 0 if they are."""
     if info is None:
         return ErrorCode.not_leader_or_follower
     if info.error == ErrorCode.invalid_topic_exception:
         return ErrorCode.unknown_topic_or_partition  # the code that brokers use in Fetch responses
     if info.error:
         return info.error
-    if key is None:
+    if (info.topic_id if context.by_id else info.name) is None:
         return ErrorCode.unknown_topic_or_partition
-    if not context.readable.is_on_for(info.name):
-        return ErrorCode.unsupported_version
-    leader = info.leaders.get(partition)
+    return ErrorCode.none if context.readable.is_on_for(info.name) else ErrorCode.unsupported_version
+
+
+def _error_of_leader(leader: Leader | None, context: RequestContext) -> int:
+    """Return the error code of a partition that is not requested from brokers, by its leader; 0 if it is requested.
+
+    A partition that the topology lacks may be newer, which a metadata refresh shows (``FetchState.unknown``).
+    """
     if leader is None:
         return ErrorCode.unknown_topic_or_partition
     if leader.node_id == context.node_id or context.may_read_followers:
@@ -362,12 +366,11 @@ def _error_of(info: TopicInfo | None, key: PartitionKey | None, partition: int, 
     return ErrorCode.not_leader_or_follower
 
 
-def _with_epoch(wanted: FetchPartition, info: TopicInfo, partition: int, context: RequestContext) -> FetchPartition:
+def _with_epoch(wanted: FetchPartition, leader: Leader | None, context: RequestContext) -> FetchPartition:
     """Return *wanted* with the leader epoch of the topology, if the client sent none and reads from the leader.
 
     Without an epoch, a demoted leader would still answer, as a follower, from v11 on (KIP-320, KIP-392).
     """
-    leader = info.leaders.get(partition)
     if wanted.epoch != UNKNOWN or leader is None or leader.node_id != context.node_id:
         return wanted
     return wanted._replace(epoch=leader.epoch)

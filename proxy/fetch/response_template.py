@@ -149,7 +149,8 @@ class ResponseTemplate:
         quiet: list[bytes | bytearray | memoryview] = []
         written, at = memoryview(self._written), 0
         for start, update in sorted(spliced.items()):
-            _put(written[at:start], pieces, quiet)
+            if at < start:
+                _put(written[at:start], pieces, quiet)
             self._splice(update, pieces, quiet)
             at = start + stride
         _put(written[at:], pieces, quiet)

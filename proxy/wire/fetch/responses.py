@@ -36,6 +36,10 @@ class PartitionReply(NamedTuple):
     """The leader's node id and leader epoch; None if the response does not have them."""
 
 
+_ONLY_ERROR: Final = PartitionReply(0, 0, UNKNOWN, aborted=())[2:]
+"""The fields of a partition that has only an error, from the high watermark on."""
+
+
 @attrs.frozen
 class FetchResponse:
     """A broker's decoded Fetch response, with partitions by topic.
@@ -139,6 +143,9 @@ class ResponseLayout:
 
         The caller must send *record_bytes* bytes of records between the two parts; ``reply.records`` is ignored.
         """
+        if not record_bytes and reply[2:] == _ONLY_ERROR:
+            unknown = (UNKNOWN,) * self._offsets
+            return self.quiet.pack(reply.partition, reply.error, *unknown, *self.committed_tail), b""
         parts = [struct.pack(">ihq", reply.partition, reply.error, reply.high_watermark)]
         if self.version >= 4:
             parts.append(struct.pack(">q", reply.last_stable_offset))
