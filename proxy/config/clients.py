@@ -163,14 +163,14 @@ class LimitsConfig:
         ),
     )
     max_fetch_partitions: int = attrs.field(
-        default=100_000,
+        default=20_000,
         metadata=_option(
             "max-fetch-partitions",
             whole(1, 10_000_000),
             "Largest number of partitions in a client's fetch or fetch session; if a client asks for more,"
             " Sidefetch closes its connection and ends the session. The limit also applies to the number of topics"
             " in a fetch, and to the topics and partitions that a fetch removes from its session.",
-            "Default: ten times the number that one broker can serve in a fetch.",
+            "Default: twice the number that one broker can serve in a fetch; a sidecar with memory 64MiB has room for it.",
         ),
     )
     request_memory_bytes: int = attrs.field(
@@ -180,7 +180,9 @@ class LimitsConfig:
             size(1024**2, 2**40),
             "Memory for clients' requests of more than 64 KiB, over all connections. When it is used up, further"
             " requests are read later, however long that takes. A request takes memory while it arrives; if only"
-            " incomplete requests have all of it, one of them exceeds it.",
+            " incomplete requests have all of it, one of them exceeds it. The same amount again is for the"
+            " partitions of fetches, beyond which clients that fetch most have to name theirs again more often, and"
+            " half of it for fetch sessions, beyond which new ones are not granted.",
             "Default: enough for one request of the default max-frame, and more.",
         ),
     )

@@ -422,5 +422,5 @@ class Proxy:
             await connection.run()
         finally:
             self.clients.discard(connection)
-            self.garbage.count_ended()
+            self.garbage.count_ended(connection.left_bytes)
             self._client_left.set()

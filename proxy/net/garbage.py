@@ -20,22 +20,25 @@ _M_MMAP_THRESHOLD: Final = -3
 """A parameter of glibc's mallopt."""
 _LARGE_BYTES: Final = 1024**2
 _EVERY_S: Final = 60.0
-_MOST_ENDED: Final = 1000
-"""The number of ended connections that starts a collection early: their objects would take too much memory."""
+_SOON_S: Final = 5.0
+_CONNECTION_BYTES: Final = 100 * 1024
+"""The memory of a connection without a large fetch."""
+_MOST_BYTES: Final = 10 * 1024**2
+"""The memory of ended connections that starts a collection early."""
 
 
 class GarbageCollector:
     """The schedule of cyclic garbage collections in this process: after client connections have ended.
 
-    It collects once a minute if any has ended, and at once when 1,000 have. Python itself collects only rarely
-    after ``configure``, which also configures when the C library frees memory.
+    It collects once a minute if any has ended, and 5 s after those that have ended took about 10 MiB. Python itself
+    collects only rarely after ``configure``, which also configures when the C library frees memory.
 
     Use: call ``configure`` once, when all modules are loaded; ``run`` from then on; and ``count_ended`` for each
         client connection that has ended.
     """
 
     def __init__(self) -> None:
-        self._ended = 0
+        self._ended_bytes = 0
         self._are_many = trio.Event()
 
     def configure(self) -> None:
@@ -53,20 +56,27 @@ class GarbageCollector:
         gc.freeze()
         gc.set_threshold(*_THRESHOLDS)
 
-    def count_ended(self) -> None:
-        """Count an ended client connection: its objects refer to each other, so only a collection frees them."""
-        self._ended += 1
-        if self._ended >= _MOST_ENDED:
+    def count_ended(self, fetch_bytes: int = 0) -> None:
+        """Count an ended client connection: its objects refer to each other, so only a collection frees them.
+
+        *fetch_bytes*: the memory that its last fetch took.
+        """
+        self._ended_bytes += _CONNECTION_BYTES + fetch_bytes
+        if self._ended_bytes >= _MOST_BYTES:
             self._are_many.set()
 
     async def run(self) -> None:
-        """Collect all garbage once a minute, or as soon as 1,000 connections have ended, until cancelled.
+        """Collect all garbage once a minute, or 5 s after much of it has come, until cancelled.
 
-        A minute in which no connection has ended is skipped.
+        A minute in which no connection has ended is skipped. glibc then returns the free parts of its heap to the
+        system.
         """
         while True:
             with trio.move_on_after(_EVERY_S):
                 await self._are_many.wait()
-            if self._ended:
-                self._ended, self._are_many = 0, trio.Event()
+                await trio.sleep(_SOON_S)
+            if self._ended_bytes:
+                self._ended_bytes, self._are_many = 0, trio.Event()
                 gc.collect()
+                with suppress(OSError, AttributeError):  # another C library
+                    ctypes.CDLL(None).malloc_trim(0)

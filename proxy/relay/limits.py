@@ -16,7 +16,7 @@ class RequestLimits:
 
     in_flight: int = 64
     """The number of unanswered requests at which Sidefetch stops reading the connection. A broker stops at one."""
-    fetch_partitions: int = 100_000
+    fetch_partitions: int = 20_000
     """The largest number of topics in a fetch, of partitions that it names, and of partitions that it forgets."""
 
 

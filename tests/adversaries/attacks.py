@@ -25,6 +25,8 @@ BACKLOG: Final = "adversaries-backlog"
 """A topic of three partitions with tens of MiB of records each."""
 _MIB: Final = 1 << 20
 _MANY: Final = 2**31 - 1
+_MOST: Final = 20_000
+"""The most partitions of a fetch: ``--max-fetch-partitions``."""
 
 Attack = Callable[[str], Awaitable[None]]
 ATTACKS: Final[dict[str, Attack]] = {}
@@ -188,23 +190,30 @@ async def nested_produce(address: str) -> None:
 
 @_attack
 async def pipelined_fetches(address: str) -> None:
-    """One fetch that waits, and behind it 60 of 60,000 partitions each, on the same connection."""
+    """One fetch that waits, and behind it 60 of 20,000 partitions each, on the same connection."""
     first = _fetch([(TOPIC, [0])], version=4, max_wait_ms=60_000, min_bytes=_MANY)
-    rest = _fetch([(TOPIC, range(60_000))], version=4)
+    rest = _fetch([(TOPIC, range(_MOST))], version=4)
     await _send(address, first, *[rest] * 60, waits=True)
 
 
 @_attack
 async def idle_after_large_fetch(address: str) -> None:
-    """20 connections that fetch 60,000 partitions once, and then rest."""
-    one = _fetch([(TOPIC, range(60_000))], version=4)
+    """20 connections that fetch 20,000 partitions once, and then rest."""
+    one = _fetch([(TOPIC, range(_MOST))], version=4)
+    await _together(20, partial(_send, address, one, waits=True))
+
+
+@_attack
+async def refused_fetches(address: str) -> None:
+    """Fetches of 100,000 partitions, more than are allowed, on 20 connections."""
+    one = _fetch([(TOPIC, range(100_000))])
     await _together(20, partial(_send, address, one, waits=True))
 
 
 @_attack
 async def large_sessions(address: str) -> None:
-    """20 fetch sessions of 60,000 partitions each."""
-    one = _fetch([(TOPIC, range(60_000))], epoch=0)
+    """20 fetch sessions of 20,000 partitions each."""
+    one = _fetch([(TOPIC, range(_MOST))], epoch=0)
     await _together(20, partial(_send, address, one, waits=True))
 
 
@@ -245,8 +254,8 @@ async def many_client_ids(address: str) -> None:
 
 @_attack
 async def forgotten_partitions(address: str) -> None:
-    """A session whose fetches forget 100,000 partitions that it does not have."""
-    gone = struct.pack(">i", 1) + _text(TOPIC) + _array(struct.pack(">i", nth) for nth in range(100_000))
+    """A session whose fetches forget 20,000 partitions that it does not have."""
+    gone = struct.pack(">i", 1) + _text(TOPIC) + _array(struct.pack(">i", nth) for nth in range(_MOST))
     await _send(address, _fetch([(TOPIC, [0])], epoch=0), *[_fetch([], epoch=0, forgotten=gone)] * 5)
 
 

@@ -42,8 +42,10 @@ _MAX_WAIT_MS: Final = 10
 _CPU: Final = Figure("CPU", "us a fetch")
 _BYTES: Final = Figure("bytes at the broker", "B a fetch")
 _SESSION_S: Final = 120.0
-_OPTIONS: Final = ("--response-timeout", "30")
-"""The embedded cluster takes its time to answer about so many for the first time."""
+_OPTIONS: Final = (
+    *("--max-fetch-partitions", "200000", "--request-memory", "256MiB"),
+    *("--response-timeout", "30"),  # the embedded cluster takes its time to answer about so many for the first time
+)
 
 
 def run(*, quick: bool, tell: Callable[[str], None]) -> list[Table]:

@@ -96,13 +96,14 @@ class Desk:
     version: int = 12
     slots: int = 10
     node_id: int = 1
+    most_bytes: int = 1 << 30
     sessions: ClientSessions = attrs.field(init=False)
     connection: Connection = attrs.field(factory=Connection)
     offsets: dict[PartitionKey, tuple[int, int, int]] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         ids = count(100)
-        self.sessions = ClientSessions(self.slots, lambda: next(ids))
+        self.sessions = ClientSessions(self.slots, lambda: next(ids), most_bytes=self.most_bytes)
 
     def open(
         self,

@@ -581,3 +581,16 @@ def test_topics_of_a_session_are_known_at_its_own_brokers_listener() -> None:
 
     assert desk.sessions.topics(session_id, 1) == {"a", "b"}
     assert desk.sessions.topics(session_id, 2) == desk.sessions.topics(session_id + 1, 1) == frozenset()
+
+
+def test_a_session_that_outgrows_the_memory_for_all_sessions_is_gone_for_its_client() -> None:
+    desk = Desk(most_bytes=1_500)
+    session_id = create(desk, A0)
+    assert session_id == 100
+    other = desk.answer(desk.open(NO_SESSION, INITIAL_EPOCH, asks(B0)))
+    assert other.session_id == NO_SESSION  # no memory: the client goes on with full fetches
+
+    assert desk.answer(desk.open(session_id, 1, asks(A1))).error == ErrorCode.none
+    assert desk.answer(desk.open(session_id, 2, asks(B0))).error == ErrorCode.fetch_session_id_not_found
+    assert len(desk.sessions) == 0
+    assert desk.sessions.evictions == 1

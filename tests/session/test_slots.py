@@ -161,3 +161,52 @@ def test_eviction_takes_smallest_session_by_current_size_after_many_changes() ->
 
     assert slots.add(of(300), now_s) != NO_SESSION
     assert [slots.get(session_id) is None for session_id in ids] == [False, True, False]
+
+
+def of_bytes(most_bytes: int) -> SessionSlots[list[int]]:
+    """Slots for sessions that take ten bytes for each partition."""
+    return SessionSlots(9, count(1).__next__, bytes_of=lambda session: 10 * len(session), most_bytes=most_bytes)
+
+
+def test_a_session_beyond_the_limit_for_memory_is_refused_until_others_have_left() -> None:
+    slots = of_bytes(100)
+    first, second = slots.add(of(6), 0.0), slots.add(of(4), 0.0)
+    assert slots.held_bytes == 100
+
+    assert slots.add(of(1), 1.0) == NO_SESSION
+    slots.remove(second)
+    assert slots.add(of(5), 1.0) == NO_SESSION
+    assert slots.add(of(4), 1.0) != NO_SESSION
+    assert slots.get(first) is not None
+    assert (slots.refusals, slots.evictions, slots.held_bytes) == (2, 0, 100)
+
+
+def test_as_many_old_sessions_are_evicted_as_a_new_one_needs_memory() -> None:
+    slots = of_bytes(100)
+    old = [slots.add(of(3), float(nth)) for nth in range(3)]
+
+    assert slots.add(of(7), EVICTION_S + 5) != NO_SESSION
+    assert [slots.get(each) is not None for each in old] == [False, False, True]
+    assert slots.held_bytes == 100
+
+
+def test_a_session_that_is_larger_than_the_limit_for_memory_evicts_none() -> None:
+    slots = of_bytes(100)
+    old = slots.add(of(1), 0.0)
+
+    assert slots.add(of(11), EVICTION_S + 5) == NO_SESSION
+    assert slots.get(old) is not None
+
+
+def test_a_session_that_grows_beyond_the_limit_for_memory_is_evicted() -> None:
+    slots = of_bytes(100)
+    growing = of(4)
+    first, second = slots.add(growing, 0.0), slots.add(of(5), 0.0)
+
+    growing.append(0)
+    assert slots.touch(first, 1.0)
+    growing.append(0)
+    assert not slots.touch(first, 2.0)
+    assert slots.get(first) is None
+    assert slots.touch(second, 2.0)
+    assert (slots.evictions, slots.held_bytes) == (1, 50)

@@ -107,6 +107,8 @@ class ClientConnection:
         self._relay = ClientRelay(
             node_id, map_address, services.fetch_config.of(principal), self._caches, services.sasl, services.limits
         )
+        self.left_bytes = 0
+        """After the end of ``run``: the memory that the client's last fetch took."""
         self._may_read = trio.Event()
         self._events: deque[Event] = deque()
         self._has_events = trio.Event()
@@ -133,6 +135,7 @@ class ClientConnection:
         finally:
             self._nursery = self._links.nursery = None
             self._services.fetch_memory.release(self)
+            self.left_bytes = self._relay.fetch_bytes
             self._relay.close(trio.current_time())
             self._links.close()
             self._coordinator.close()

@@ -13,6 +13,8 @@ __all__ = ["FetchMemory", "Holder"]
 
 _LONGEST_WAIT_S: Final = 2.0
 """The longest time for which a large fetch waits until there is memory."""
+_PAUSE: Final = 2
+"""The pause after a large fetch has begun, relative to the time that it took."""
 _LONGEST_PAUSE_S: Final = 0.5
 _COMPLAIN_EVERY_S: Final = 60.0
 
@@ -34,8 +36,8 @@ class FetchMemory:
     limit is exceeded, connections without an open fetch are asked to free their memory, largest first. If that does
     not suffice, the largest ones with an open fetch must end its wait, and free it then. They lose time, not data.
 
-    Fetches with large requests begin in turn (``turn``), each with a pause after it as long as it took: others are
-    served between two of them.
+    Fetches with large requests begin in turn (``turn``), each with a pause after it: others are served between two
+    of them.
     """
 
     def __init__(self, limit_bytes: int, log: Log) -> None:
@@ -90,7 +92,7 @@ class FetchMemory:
         """Wait for the turn of a large fetch, and for memory; the block should last until it waits for records.
 
         Turns are taken in the order of the calls. Memory is waited for at most 2 s. After the block, this waits for
-        as long as the block took, but at most 0.5 s.
+        twice the time that the block took, but at most 0.5 s.
         """
         async with self._turns:
             with trio.move_on_after(_LONGEST_WAIT_S):
@@ -98,7 +100,7 @@ class FetchMemory:
                     await self._has_room.wait()
             began_s = trio.current_time()
             yield
-            await trio.sleep(min(trio.current_time() - began_s, _LONGEST_PAUSE_S))
+            await trio.sleep(min(_PAUSE * (trio.current_time() - began_s), _LONGEST_PAUSE_S))
 
     def _reclaim(self) -> None:
         self._log.info(
