@@ -170,7 +170,7 @@ class LimitsConfig:
             "Largest number of partitions in a client's fetch or fetch session; if a client asks for more,"
             " Sidefetch closes its connection and ends the session. The limit also applies to the number of topics"
             " in a fetch, and to the topics and partitions that a fetch removes from its session.",
-            "Default: twice the number that one broker can serve in a fetch; a sidecar with memory 64MiB has room for it.",
+            "Default: twice the number that one broker can serve in a fetch, for which memory 64MiB suffices.",
         ),
     )
     request_memory_bytes: int = attrs.field(

@@ -106,6 +106,10 @@ ADVICE: Final[Mapping[str, Remedy]] = {
         "Fetches waited for memory",
         "Raise the option in limit (memory or request-memory), or configure clients to fetch fewer bytes at once.",
     ),
+    "fetch-memory-exhausted": Remedy(
+        "The partitions of clients' fetches took more memory than is allowed",
+        "Raise request-memory, or have clients fetch fewer partitions on fewer connections.",
+    ),
     "broker-port-missing": Remedy(
         "A broker has no local port, so clients cannot reach it", "Widen broker-ports, and restart."
     ),
@@ -163,7 +167,7 @@ ADVICE: Final[Mapping[str, Remedy]] = {
 }
 """The title and remedy by event name, for every warning and error of the log."""
 
-_ALSO_AT_INFO: Final = ("memory-exhausted", "connection-forwarded")
+_ALSO_AT_INFO: Final = ("memory-exhausted", "fetch-memory-exhausted", "connection-forwarded")
 """Events that are problems although their level is info."""
 
 

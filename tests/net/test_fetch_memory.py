@@ -53,13 +53,13 @@ def test_largest_idle_clients_free_their_memory_first() -> None:
     small, large, new = Client(is_idle=True), Client(is_idle=True), Client(is_idle=False)
     memory.hold(small, 2 * MIB)
     memory.hold(large, 6 * MIB)
-    assert "memory-exhausted" not in log.getvalue()
+    assert "fetch-memory-exhausted" not in log.getvalue()
 
     memory.hold(new, 3 * MIB)
 
     assert (small.rests, large.rests, new.ends) == (0, 1, 0)
     assert memory.held_bytes == 5 * MIB
-    assert "memory-exhausted" in log.getvalue()
+    assert "fetch-memory-exhausted" in log.getvalue()
 
 
 def test_largest_waiting_clients_end_their_wait_if_no_idle_one_suffices() -> None:

@@ -18,7 +18,7 @@ def test_there_is_advice_on_every_warning_and_error_of_the_log() -> None:
 
     assert len(reported) > 20
     assert reported <= set(ADVICE)
-    assert set(ADVICE) <= reported | {"memory-exhausted", "connection-forwarded"}
+    assert set(ADVICE) <= reported | {"memory-exhausted", "fetch-memory-exhausted", "connection-forwarded"}
 
 
 def test_repeated_events_of_one_broker_are_one_problem() -> None:

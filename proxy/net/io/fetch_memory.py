@@ -104,13 +104,12 @@ class FetchMemory:
 
     def _reclaim(self) -> None:
         self._log.info(
-            "memory-exhausted",
+            "fetch-memory-exhausted",
             every_s=_COMPLAIN_EVERY_S,
-            per="fetches",
             claimed_bytes=self.held_bytes,
-            waiting=len(self._hurried),
+            connections=len(self._held),
             limit="request-memory",
-            remedy="raise the limit, or divide the partitions among fewer connections",
+            remedy="raise the limit, or have clients fetch fewer partitions on fewer connections",
         )
         if self._has_room.is_set():
             self._has_room = trio.Event()

@@ -1,0 +1,41 @@
+"""A Sidefetch with the memory of the chart's default, before real brokers, to be attacked."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Final
+
+from confluent_kafka.admin import AdminClient
+
+from tests.adversaries.attacks import BACKLOG, TOPIC
+from tests.kafka.admin import Admin, unique
+from tests.kafka.cluster import KafkaCluster
+from tests.kafka.records import Record
+from tests.ports import free_ports
+from tests.sidefetch import Sidefetch
+
+__all__ = ["attacked"]
+
+_BACKLOG_RECORDS: Final = 9_000
+_RECORD_BYTES: Final = 10_000
+
+
+@contextlib.contextmanager
+def attacked(cluster: KafkaCluster, *, has_backlog: bool = True) -> Iterator[tuple[Sidefetch, str, str]]:
+    """A Sidefetch with the chart's memory before *cluster*, a topic for honest clients, and the admin address.
+
+    *has_backlog*: whether the topic ``BACKLOG`` is filled, which takes some seconds.
+    """
+    admin = Admin(cluster)
+    topic = unique("honest")
+    admin.create_topic(topic, 1)
+    if TOPIC not in AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(timeout=10).topics:
+        for name in (TOPIC, BACKLOG):
+            admin.create_topic(name, 3)
+        if has_backlog:
+            numbers = range(_BACKLOG_RECORDS)
+            admin.produce(BACKLOG, [Record(n % 3, n // 3, 1_000, None, bytes(_RECORD_BYTES)) for n in numbers])
+    port = f"127.0.0.1:{free_ports(1)[0]}"
+    with Sidefetch(
+        cluster.bootstrap, options=("--memory", "64MiB", "--request-memory", "32MiB", "--admin-listen", port)
+    ) as sidefetch:
+        yield sidefetch, topic, port
