@@ -44,7 +44,7 @@ from proxy.net.io.fetch_memory import FetchMemory
 from proxy.net.io.logs import Log
 from proxy.net.io.memory import Budget
 from proxy.net.io.sockets import FrameSocket, address_text
-from proxy.net.observability.event_loop import Heartbeat
+from proxy.net.observability.event_loop import Heartbeat, LoopTurns
 from proxy.net.observability.observers import Observer
 from proxy.net.observability.outputs import TelemetryOutputs
 from proxy.net.observability.probes import ProbeState
@@ -188,6 +188,7 @@ class Proxy:
             limits.request_memory_bytes, log, "request-memory", self._make_counter("limit_request_memory")
         )
         self.traffic = Traffic()
+        self._turns = LoopTurns()
         self.client_sessions = ClientSessions(
             config.downstream.client_sessions,
             _random_session_id,
@@ -258,6 +259,7 @@ class Proxy:
                 await self._listeners.open_transparent(self._serve_redirected)
                 nursery.start_soon(self._redirected.run)
             self._is_listening = True
+            trio.lowlevel.add_instrument(self._turns)
             nursery.start_soon(Heartbeat(self.log).run)
             nursery.start_soon(self._access.run)
             for watched in self._acceptor.watched:
@@ -320,6 +322,7 @@ class Proxy:
             lambda: self._admission.count,
             self._status,
             lambda: self.clients,
+            lambda: self._turns.longest_s,
             self._config.upstream.share_reads,
         )
 

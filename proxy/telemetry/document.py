@@ -36,6 +36,7 @@ def document(facts: MetricsSnapshot) -> dict[str, Any]:
         "total": _sums(state.total),
         "bytes_per_s": round(state.byte_rate.at(now_us)),
         "connections": facts.connections,
+        "longest_turn_ms": round(1000 * facts.longest_turn_s, 1),
         "clients": [_client(key, client, now_us) for key, client in state.clients.items()],
         "sessions": _sessions(facts),
         "brokers": list(_brokers(facts)),

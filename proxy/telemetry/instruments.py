@@ -394,6 +394,11 @@ INSTRUMENTS: Final = (
         lambda f: [(each.waiting, {"budget": each.name}) for each in f.budgets],
     ),
     Instrument(
+        "sidefetch.event_loop.longest_turn", "gauge", "s",
+        "Longest turn of the event loop in the last one to two minutes: so long, all clients waited.", (),
+        _one(lambda f: f.longest_turn_s),
+    ),
+    Instrument(
         "sidefetch.limit.reached", "counter", "{event}",
         "Times that a limit was reached, by the option that sets it; for memory, times that a frame"
         " waited.",

@@ -63,6 +63,8 @@ class MetricsSnapshot:
     """The purpose of each certificate, and the seconds until it expires."""
     share_reads: str = "off"
     """The option ``share-reads``: which clients share upstream fetches."""
+    longest_turn_s: float = 0.0
+    """The duration of the longest turn of the event loop in the last one to two minutes."""
 
     @property
     def has_broker_in_rack(self) -> bool | None:

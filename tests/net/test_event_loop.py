@@ -6,7 +6,7 @@ import time
 import trio
 
 from proxy.net.io.logs import Log
-from proxy.net.observability.event_loop import Heartbeat
+from proxy.net.observability.event_loop import Heartbeat, LoopTurns
 
 
 async def logged_for(stand_s: float) -> str:
@@ -33,3 +33,38 @@ async def test_event_loop_stall_is_logged_once_with_location_and_its_recovery_on
 
 async def test_responsive_event_loop_is_not_logged() -> None:
     assert await logged_for(stand_s=0) == ""
+
+
+async def test_longest_turn_of_the_loop_is_that_of_the_task_that_took_longest() -> None:
+    turns = LoopTurns()
+    trio.lowlevel.add_instrument(turns)
+    try:
+        for seconds in (0.01, 0.2, 0.02):
+            await trio.sleep(0.01)
+            time.sleep(seconds)
+        await trio.sleep(0.01)
+    finally:
+        trio.lowlevel.remove_instrument(turns)
+
+    assert turns.longest_s >= 0.2
+
+
+def test_longest_turn_is_forgotten_after_two_minutes() -> None:
+    now_s = 1000.0
+    turns = LoopTurns(lambda: now_s)
+
+    def turn(seconds: float) -> None:
+        nonlocal now_s
+        turns.after_io_wait(0)
+        now_s += seconds
+        turns.before_io_wait(0)
+
+    turn(0.5)
+    assert turns.longest_s == 0.5
+    now_s += 61
+    turn(0.1)
+    assert turns.longest_s == 0.5
+    now_s += 61
+    assert round(turns.longest_s, 9) == 0.1
+    now_s += 121
+    assert turns.longest_s == 0.0

@@ -1,11 +1,13 @@
-"""Detection of a blocked event loop, with the stack at which it is blocked.
+"""The turns of the event loop: their longest duration, and the stack at which the loop is blocked.
 
 A blocked loop answers no probe, so that Kubernetes restarts the process; afterwards the cause cannot be found.
 """
 
 import sys
 import threading
+import time
 import traceback
+from collections.abc import Callable
 from typing import Final
 
 import attrs
@@ -13,11 +15,53 @@ import trio
 
 from proxy.net.io.logs import Log
 
-__all__ = ["Heartbeat"]
+__all__ = ["Heartbeat", "LoopTurns"]
+
+_WINDOW_S: Final = 60.0
 
 _BEAT_S: Final = 1.0
 _MISSED: Final = 5
 """The number of missed beats. A pause of the whole process does not count: the counting thread pauses, too."""
+
+
+@attrs.define(eq=False)
+class LoopTurns(trio.abc.Instrument):
+    """The duration of the longest recent turn of the event loop.
+
+    A turn lasts from the moment at which the loop knows which sockets and timers are ready until it asks again; all
+    tasks that were woken run in it. Nobody is served sooner than at its end. Use: pass it to
+    ``trio.lowlevel.add_instrument``.
+    """
+
+    _clock: Callable[[], float] = time.monotonic
+    _began_s: float | None = attrs.field(default=None, init=False)
+    _window_s: float = attrs.field(default=float("-inf"), init=False)
+    """The start of the present minute."""
+    _present_s: float = attrs.field(default=0.0, init=False)
+    """The longest turn of the present minute."""
+    _last_s: float = attrs.field(default=0.0, init=False)
+    """The longest turn of the minute before."""
+
+    @property
+    def longest_s(self) -> float:
+        """The longest turn of the last one to two minutes, in seconds."""
+        self._move_window(self._clock())
+        return max(self._present_s, self._last_s)
+
+    def after_io_wait(self, timeout: float) -> None:  # noqa: ARG002
+        self._began_s = self._clock()
+
+    def before_io_wait(self, timeout: float) -> None:  # noqa: ARG002
+        if self._began_s is not None:
+            now_s = self._clock()
+            self._move_window(now_s)
+            self._present_s = max(self._present_s, now_s - self._began_s)
+
+    def _move_window(self, now_s: float) -> None:
+        passed_s = now_s - self._window_s
+        if passed_s >= _WINDOW_S:
+            self._last_s = self._present_s if passed_s < 2 * _WINDOW_S else 0.0
+            self._window_s, self._present_s = now_s, 0.0
 
 
 @attrs.define(eq=False)

@@ -58,6 +58,8 @@ class SampledValues:
     """Returns whether the proxy is starting, ready or stopping."""
     clients: Callable[[], Iterable[ConnectedClient]]
     """Returns the open client connections."""
+    longest_turn_s: Callable[[], float]
+    """Returns the duration of the longest recent turn of the event loop."""
     share_reads: str = "off"
     """The option ``share-reads``."""
 
@@ -133,6 +135,7 @@ class Telemetry:
                 (name, until_s - now_us / 1_000_000) for name, until_s in self._certificates().items()
             ),
             share_reads=sources.share_reads,
+            longest_turn_s=sources.longest_turn_s(),
         )
 
     def _observe_new_clients(self, now_us: int) -> None:
