@@ -200,7 +200,8 @@ class Proxy:
             config, self._access, self.topology, budget, request_budget, self._limit_log, log, self.counts
         )
         self._redirected = RedirectedConnections(config, self.topology, self.counts, log)
-        sources = self._make_sampled_values((budget, request_budget))
+        self._fetch_memory = FetchMemory(limits.request_memory_bytes, log)
+        sources = self._make_sampled_values((budget, request_budget, self._fetch_memory))
         self.outputs = TelemetryOutputs(
             config, rack, log, self.counts, self.topology, self._access, sources, observers
         )
@@ -229,7 +230,7 @@ class Proxy:
             config.verify_rate,
             self.traffic,
             LogCaches(fetch_config, self.log, lambda: SharedCacheRecorder(observers, self.traffic, rack)),
-            FetchMemory(limits.request_memory_bytes, self.log),
+            self._fetch_memory,
             self._access,
             _sasl_policy(config),
             self._principals,
@@ -309,7 +310,7 @@ class Proxy:
             return "stopping"
         return "ready" if self._is_listening else "starting"
 
-    def _make_sampled_values(self, budgets: Sequence[Budget]) -> SampledValues:
+    def _make_sampled_values(self, budgets: Sequence[Budget | FetchMemory]) -> SampledValues:
         return SampledValues(
             self.topology,
             self._principals is None,

@@ -380,7 +380,8 @@ INSTRUMENTS: Final = (
     ),
     Instrument(
         "sidefetch.memory.limit", "gauge", "By",
-        "Size of a memory budget, by the option that sets it.", ("budget",),
+        "Size of a memory budget, by the option that sets it; fetches is that for the partitions of fetches.",
+        ("budget",),
         lambda f: [(each.limit_bytes, {"budget": each.name}) for each in f.budgets],
     ),
     Instrument(
@@ -390,7 +391,7 @@ INSTRUMENTS: Final = (
     ),
     Instrument(
         "sidefetch.memory.waiting", "gauge", "{frame}",
-        "Frames that wait for memory.", ("budget",),
+        "Frames that wait for memory; for fetches, connections that were asked to free some.", ("budget",),
         lambda f: [(each.waiting, {"budget": each.name}) for each in f.budgets],
     ),
     Instrument(

@@ -16,15 +16,15 @@ Status = Literal["starting", "ready", "stopping"]
 
 @attrs.frozen
 class BudgetSnapshot:
-    """The state of one memory budget for received frames: its limit, the bytes in use, and the waiting frames."""
+    """The state of one memory budget: its limit, the bytes in use, and the waiting frames or connections."""
 
     name: str
-    """The option that sets the budget: ``memory`` or ``request-memory``."""
+    """The option that sets the budget, ``memory`` or ``request-memory``; or ``fetches``: partitions of fetches."""
     limit_bytes: int
     claimed_bytes: int
     """The bytes in use."""
     waiting: int
-    """The number of frames that wait for memory."""
+    """The number of frames that wait for memory; for fetches, of connections that were asked to free some."""
 
 
 @attrs.frozen

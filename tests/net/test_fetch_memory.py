@@ -39,12 +39,12 @@ def test_small_fetches_are_not_counted() -> None:
     client = Client(is_idle=True)
 
     memory.hold(client, 64 * 1024)
-    assert memory.held_bytes == 0
+    assert memory.claimed_bytes == 0
     memory.hold(client, MIB)
     memory.hold(client, 3 * MIB)
-    assert memory.held_bytes == 3 * MIB
+    assert memory.claimed_bytes == 3 * MIB
     memory.hold(client, 1000)
-    assert memory.held_bytes == 0
+    assert memory.claimed_bytes == 0
     assert not client.rests
 
 
@@ -58,7 +58,7 @@ def test_largest_idle_clients_free_their_memory_first() -> None:
     memory.hold(new, 3 * MIB)
 
     assert (small.rests, large.rests, new.ends) == (0, 1, 0)
-    assert memory.held_bytes == 5 * MIB
+    assert memory.claimed_bytes == 5 * MIB
     assert "fetch-memory-exhausted" in log.getvalue()
 
 
@@ -131,4 +131,4 @@ def test_client_that_frees_its_memory_may_wake_others_that_hold_more() -> None:
     memory.hold(other, 6 * MIB)
 
     assert waking.rests == 1
-    assert memory.held_bytes == 9 * MIB
+    assert memory.claimed_bytes == 9 * MIB

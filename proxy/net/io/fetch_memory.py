@@ -40,10 +40,13 @@ class FetchMemory:
     of them.
     """
 
+    limit: Final = "fetches"
+    """The name of the limit in metrics."""
+
     def __init__(self, limit_bytes: int, log: Log) -> None:
         """Create an account without holders; *limit_bytes* is the limit for all."""
         self.limit_bytes = limit_bytes
-        self.held_bytes = 0
+        self.claimed_bytes = 0
         """The memory of all holders, by their own estimates."""
         self._log = log
         self._held: dict[Holder, int] = {}
@@ -54,9 +57,14 @@ class FetchMemory:
         self._turns = trio.Lock()
 
     @property
+    def waiting(self) -> int:
+        """The number of connections that were asked to end the wait of a fetch."""
+        return len(self._hurried)
+
+    @property
     def is_short(self) -> bool:
         """Whether the limit is exceeded."""
-        return self.held_bytes > self.limit_bytes
+        return self.claimed_bytes > self.limit_bytes
 
     def hold(self, holder: Holder, size_bytes: int) -> None:
         """Record that *holder* takes *size_bytes* now, and enforce the limit.
@@ -66,7 +74,7 @@ class FetchMemory:
         if size_bytes <= RESERVE_BYTES:
             self.release(holder)
             return
-        self.held_bytes += size_bytes - self._held.get(holder, 0)
+        self.claimed_bytes += size_bytes - self._held.get(holder, 0)
         self._held[holder] = size_bytes
         if not self.is_short:
             self._note_room()
@@ -82,7 +90,7 @@ class FetchMemory:
         """Record that *holder* takes no memory any more; no effect if it takes none."""
         size_bytes = self._held.pop(holder, 0)
         if size_bytes:
-            self.held_bytes -= size_bytes
+            self.claimed_bytes -= size_bytes
             self._hurried.discard(holder)
             if not self.is_short:
                 self._note_room()
@@ -106,7 +114,7 @@ class FetchMemory:
         self._log.info(
             "fetch-memory-exhausted",
             every_s=_COMPLAIN_EVERY_S,
-            claimed_bytes=self.held_bytes,
+            claimed_bytes=self.claimed_bytes,
             connections=len(self._held),
             limit="request-memory",
             remedy="raise the limit, or have clients fetch fewer partitions on fewer connections",
@@ -121,7 +129,7 @@ class FetchMemory:
                 self.release(holder)
         leaving_bytes = sum(self._held[holder] for holder in self._hurried)
         for holder in largest_first:
-            if self.held_bytes - leaving_bytes <= self.limit_bytes:
+            if self.claimed_bytes - leaving_bytes <= self.limit_bytes:
                 return
             if holder in self._held and holder not in self._hurried:
                 self._hurried.add(holder)

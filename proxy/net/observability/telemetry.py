@@ -9,6 +9,7 @@ import attrs
 
 from proxy.events import ClientRecord, Record
 from proxy.fetch.client_sessions import ClientSessions
+from proxy.net.io.fetch_memory import FetchMemory
 from proxy.net.io.logs import Level, Log, Scalar
 from proxy.net.io.memory import Budget
 from proxy.net.observability.observers import ConnectionInfo
@@ -47,7 +48,7 @@ class SampledValues:
     """The fetch sessions of clients with Sidefetch."""
     client_session_limit: int
     """The maximum number of these sessions."""
-    budgets: Sequence[Budget]
+    budgets: Sequence[Budget | FetchMemory]
     traffic: Traffic
     live: ReloadableSettings
     counts: Counter[str]
