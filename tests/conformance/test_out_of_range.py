@@ -36,7 +36,7 @@ from tests.clients.conversation import Client, Task
 from tests.kafka.admin import Admin, eventually, unique
 from tests.kafka.cluster import KafkaCluster
 from tests.kafka.metrics import record_bytes_out
-from tests.kafka.records import Record, by_partition, known_records
+from tests.kafka.records import Record, by_partition, known_records, offset_runs
 from tests.sidefetch import Sidefetch
 
 pytestmark = [pytest.mark.kafka, pytest.mark.in_turn]
@@ -211,6 +211,8 @@ def test_offsets_lost_in_unclean_election_are_out_of_range_for_any_length_of_new
 
     for tasks in (of_shorter, of_grown):
         for name, task in tasks.items():
+            last, new_last = 99 + MORE // 3, 99 + 2 * MORE // 3
+            assert offset_runs(task.records) == {p: [(0, last), (0, new_last)] for p in range(3)}, name
             assert by_partition(task.records[: 300 + MORE]) == seen(name, [*kept, *taken_back]), name
             assert by_partition(task.records[300 + MORE :]) == seen(name, [*kept, *new]), name
 

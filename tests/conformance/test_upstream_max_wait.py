@@ -180,7 +180,8 @@ def test_a_consumer_that_pauses_for_longer_than_the_patience_misses_nothing(
         consumer = consumer_of(sidefetch.bootstrap, topic)
         leaving.callback(consumer.close)
         got: list[int] = []
-        readings = begin(programs, READERS, sidefetch.bootstrap, topic, count=300 + 3 * 30)
+        # kafkajs reads in a group, which must not expel it while it is stopped, also on a slow machine.
+        readings = begin(programs, READERS, sidefetch.bootstrap, topic, count=300 + 3 * 30, session_ms=60_000)
         wait_for(readings, len(produced))
         eventually(lambda: take(consumer, got) == 100, "the first records of partition 0")
         consumer.pause([TopicPartition(topic, 0)])

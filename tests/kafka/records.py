@@ -2,7 +2,7 @@
 
 import attrs
 
-__all__ = ["FIRST_TIMESTAMP_MS", "Record", "by_partition", "known_records", "sendable_records"]
+__all__ = ["FIRST_TIMESTAMP_MS", "Record", "by_partition", "known_records", "offset_runs", "sendable_records"]
 
 FIRST_TIMESTAMP_MS = 1_700_000_000_000
 
@@ -67,3 +67,15 @@ def by_partition(records: list[Record]) -> dict[int, list[Record]]:
     for record in records:
         grouped.setdefault(record.partition, []).append(record)
     return grouped
+
+
+def offset_runs(records: list[Record]) -> dict[int, list[tuple[int, int]]]:
+    """Return, by partition, the first and last offset of each run of offsets that follow one another."""
+    runs: dict[int, list[tuple[int, int]]] = {}
+    for record in records:
+        of_partition = runs.setdefault(record.partition, [])
+        if of_partition and of_partition[-1][1] + 1 == record.offset:
+            of_partition[-1] = (of_partition[-1][0], record.offset)
+        else:
+            of_partition.append((record.offset, record.offset))
+    return runs

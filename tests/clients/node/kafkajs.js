@@ -52,7 +52,7 @@ async function consume(request, group, commits) {
     maxBytesPerPartition: request.chunk_bytes || CHUNK_BYTES,
     maxBytes: request.max_bytes || MAX_BYTES,
     maxWaitTimeInMs: request.wait_ms || 500,
-    sessionTimeout: 6000,
+    sessionTimeout: request.session_ms || 6000,
     heartbeatInterval: 500,
   });
   let count = 0;
