@@ -17,7 +17,7 @@ from proxy.events import DamageRecord, Record, TruncationRecord
 from proxy.fetch.commands import EmitRecord, ReaderCommand
 from proxy.fetch.converting import Job, NoRoom, conversion_of
 from proxy.fetch.error_codes import STALE_TOPOLOGY
-from proxy.fetch.exchange import Exchange, erroneous
+from proxy.fetch.exchange import Exchange
 from proxy.fetch.fetch_config import FetchConfig
 from proxy.fetch.fetch_state import Change, FetchState, RequestContext
 from proxy.fetch.log import Slice
@@ -31,6 +31,7 @@ from proxy.wire.fetch import (
     PartitionKey,
     PartitionReply,
     Topic,
+    erroneous,
     request_layout,
     response_layout,
 )

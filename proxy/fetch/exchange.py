@@ -20,22 +20,18 @@ from proxy.wire.fetch import (
     FetchRequest,
     PartitionReply,
     Topic,
+    erroneous,
     request_layout,
     response_layout,
 )
 from proxy.wire.frames import Piece, Pieces
 
-__all__ = ["Exchange", "FetchParams", "check_request", "erroneous", "refuse_follower"]
+__all__ = ["Exchange", "FetchParams", "check_request", "refuse_follower"]
 
 _SIZE: Final = struct.Struct(">i")
 _INSTANT_MS: Final = 10
 """For clients with a max wait below this, an unanswered fetch does not show that there is nothing new."""
 _NO_UPDATES: Final[dict[Topic, list[PartitionUpdate]]] = {}
-
-
-def erroneous(partition: int, error: int) -> PartitionReply:
-    """Return the response of a partition with an error: no records, and unknown offsets."""
-    return PartitionReply(partition, error, UNKNOWN, UNKNOWN, UNKNOWN, ())
 
 
 @attrs.frozen

@@ -61,6 +61,7 @@ that one would be read twice in a row.
 _GRACE_S: Final = 2.0
 """The time that a broker may take beyond the max wait of a request."""
 _JOIN_AT_ONCE: Final = 2000
+"""The number of logs that may join between two requests."""
 PARKED_S: Final = 0.05
 """The time after which an unanswered long poll counts as parked: with records, its broker would have answered."""
 

@@ -637,14 +637,14 @@ class Reader:
             yield from self._answer(exchange, at, now_s)
         else:
             # All records were markers of transactions and the like: read on behind them.
-            self._phase = Collecting()
+            self._phase = Finding()
             exchange.watchdog_s = now_s
-            if not self._find(exchange, at, now_s):
-                self._phase = Finding()
+            has_found_all = self._find(exchange, at, now_s)
             if not at.ready:
                 # No request for the offset behind them was sent yet.
                 at.number = at.cache.begin(exchange.request.options.max_bytes)
-            if isinstance(self._phase, Collecting):
+            if has_found_all:
+                self._phase = Collecting()
                 at.wait()
             yield from self._settle(exchange, at, now_s)
 

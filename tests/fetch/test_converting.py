@@ -11,9 +11,8 @@ from proxy.convert import kernel
 from proxy.convert.down import DownConversion
 from proxy.convert.types import ConversionTarget, Converted
 from proxy.fetch.converting import Job, NoRoom, are_small, begin_all, conversion_of
-from proxy.fetch.exchange import erroneous
 from proxy.fetch.log import Slice
-from proxy.wire.fetch import PartitionKey
+from proxy.wire.fetch import PartitionKey, erroneous
 from proxy.wire.records import Codec
 from tests.convert.logs import Record, batch
 

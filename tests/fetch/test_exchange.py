@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 
 from proxy.errors import ClientProtocolError
 from proxy.fetch.client_sessions import Refused
-from proxy.fetch.exchange import Exchange, check_request, erroneous
+from proxy.fetch.exchange import Exchange, check_request
 from proxy.fetch.response_template import ResponseTemplate
 from proxy.wire import messages
 from proxy.wire.fetch import (
@@ -18,6 +18,7 @@ from proxy.wire.fetch import (
     FetchResponse,
     PartitionReply,
     Topic,
+    erroneous,
     read_response,
     request_layout,
     response_layout,

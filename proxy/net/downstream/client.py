@@ -269,9 +269,7 @@ class ClientConnection:
     async def _wait_until_prepared(self) -> None:
         """Wait until the client's fetches are answered or wait for long polls, for a second at most."""
         with trio.move_on_after(_PREPARES_S):
-            while self._relay.is_preparing_fetch:
-                self._may_read = trio.Event()
-                await self._may_read.wait()
+            await self._wait_while(lambda: self._relay.is_preparing_fetch)
 
     async def _wait_for_capacity(self) -> None:
         """Wait until the next request may be read: the client is read no faster than it and the broker read.
@@ -283,10 +281,14 @@ class ClientConnection:
         if self._relay.is_full:
             self._limit_log("max-in-flight", self._client.peer, "it sends on without waiting for answers")
         await self._outbox.wait_until_empty()
-        while not self._relay.takes_requests:
+        await self._wait_while(lambda: not self._relay.takes_requests)
+        await self._links.wait_until_forwarded()
+
+    async def _wait_while(self, condition: Callable[[], bool]) -> None:
+        """Wait until *condition* does not hold after an event; return at once if it does not hold now."""
+        while condition():
             self._may_read = trio.Event()
             await self._may_read.wait()
-        await self._links.wait_until_forwarded()
 
     async def _send_to_client(self) -> None:
         try:

@@ -36,7 +36,12 @@ class PartitionReply(NamedTuple):
     """The leader's node id and leader epoch; None if the response does not have them."""
 
 
-_ONLY_ERROR: Final = PartitionReply(0, 0, UNKNOWN, aborted=())[2:]
+def erroneous(partition: int, error: int) -> PartitionReply:
+    """Return the response of a partition with an error: no records, and unknown offsets."""
+    return PartitionReply(partition, error, UNKNOWN, UNKNOWN, UNKNOWN, ())
+
+
+_ONLY_ERROR: Final = erroneous(0, 0)[2:]
 """The fields of a partition that has only an error, from the high watermark on."""
 
 
