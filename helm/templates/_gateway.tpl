@@ -6,6 +6,7 @@
   "bootstrap-servers" $.Values.bootstrapServers
   "memory" .memory
   "share-reads" .shareReads
+  "allowed-apis" .allowedApis
   "request-memory" (include "sidefetch.requestMemory" .memory)
   "listen" (printf "0.0.0.0:%d" (int .port))
   "broker-ports" (printf "%d-%d" (int .brokerPorts.first) $last)

@@ -43,6 +43,7 @@ _METAVARS: Final = {
     "share-reads": "WHO",
     "share-reads-except": "RULE,...",
     "client-sessions": "NUMBER",
+    "allowed-apis": "API,...",
     "max-connections": "NUMBER",
     "max-connections-per-peer": "NUMBER",
     "max-handshakes": "NUMBER",

@@ -4,8 +4,10 @@ from typing import Literal
 
 import attrs
 
+from proxy.config.allowed_apis import ALL_APIS, AllowedApis
 from proxy.config.option_types import (
     ADDRESSES,
+    APIS,
     HOST,
     ON,
     PORTS,
@@ -119,6 +121,20 @@ class DownstreamConfig:
 class LimitsConfig:
     """The section ``limits`` of the settings: limits and timeouts, so that no client can harm the others."""
 
+    allowed_apis: AllowedApis = attrs.field(
+        default=ALL_APIS,
+        metadata=_option(
+            "allowed-apis",
+            APIS,
+            "APIs that clients may use. clients: for producers, consumers and transactions; describe: for reading"
+            " groups, settings, rights and the state of the cluster; topics: for creating and deleting topics,"
+            " partitions and records, as Kafka Streams does; all: these, and administrative APIs such as"
+            " AlterConfigs or UnregisterBroker. Clients do not see other APIs in ApiVersions; if a client uses one"
+            " nevertheless, Sidefetch closes its connection. Metadata, ApiVersions and SASL are always allowed.",
+            "Default: all, so that the brokers decide by the login's rights. The chart's gateway has"
+            " clients,describe.",
+        ),
+    )
     max_connections: int = attrs.field(
         default=2000,
         metadata=_option(

@@ -8,11 +8,13 @@ from urllib.parse import urlsplit
 
 import attrs
 
+from proxy.config.allowed_apis import AllowedApis
 from proxy.fetch_rules import FetchRules
 
 __all__ = [
     "ADDRESS",
     "ADDRESSES",
+    "APIS",
     "FETCH_RULES",
     "FILE",
     "FOLDER",
@@ -331,6 +333,10 @@ ADDRESSES: Final = OptionType(
     _addresses, "HOST:PORT[,HOST:PORT...], IPv6 as [::1]:9092", lambda v: ",".join(map(str, v))
 )
 PORTS: Final = OptionType(PortRange.parse, "FIRST-LAST, within 1-65535")
+APIS: Final = OptionType(
+    AllowedApis.parse,
+    "all, clients, describe, topics or the name of an API such as ListOffsets, several with commas",
+)
 FETCH_RULES: Final = OptionType(FetchRules.parse, "all, client:ID or topic:NAME, several with commas")
 SHARE: Final = OptionType(_scaled({"": 1.0}, 0, 1), "0 to 1, such as 0.01", lambda v: f"{v:g}")
 HOST: Final = OptionType(

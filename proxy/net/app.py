@@ -234,7 +234,7 @@ class Proxy:
             self._access,
             _sasl_policy(config),
             self._principals,
-            RequestLimits(limits.max_in_flight, limits.max_fetch_partitions),
+            RequestLimits(limits.max_in_flight, limits.max_fetch_partitions, limits.allowed_apis.keys),
         )
 
     def _make_counter(self, name: str) -> Callable[[], None]:

@@ -9,6 +9,7 @@ from typing import Final, assert_never
 import attrs
 
 from proxy.cluster.topology import BrokerId, Topology
+from proxy.config.allowed_apis import API_NAMES
 from proxy.errors import ClientProtocolError, MalformedFrame
 from proxy.events import ClientRecord
 from proxy.fetch.cache import LogCache
@@ -122,7 +123,9 @@ class ClientRelay:
         self._is_draining = False
         self._api_usage = ApiUsage() if config.records_exchanges else None
         self._pipeline = Pipeline()
-        self._pass_through = PassThrough(self._pipeline, map_address, passes_sasl=sasl is not Sasl.OURS)
+        self._pass_through = PassThrough(
+            self._pipeline, map_address, passes_sasl=sasl is not Sasl.OURS, allowed_apis=limits.apis
+        )
         self._is_identified = False
         self._repeats = fetch.Repeats()
         self.is_rested = False
@@ -279,7 +282,8 @@ class ClientRelay:
             key, version = header.api_key, header.api_version
             if self._api_usage is not None:
                 self._api_usage.add_request(header, frame)
-            if key == ApiKey.FETCH and is_accepted(key, version):
+            is_allowed = is_accepted(key, version, self._limits.apis)
+            if key == ApiKey.FETCH and is_allowed:
                 if self._sasl is Sasl.REQUIRED and not self._pass_through.identity.is_known:
                     raise ClientProtocolError("it fetches without having logged in")
                 request = self._repeats.read(header, cursor, self._limits.fetch_partitions)
@@ -296,13 +300,15 @@ class ClientRelay:
                     self._fetches.append(_Fetch(request, frame_bytes, slot, arrival.share_reads_except))
                     yield from self._start_next_fetch(now_s)
                 return
-            if key == ApiKey.API_VERSIONS and not is_accepted(key, version):
+            if key == ApiKey.API_VERSIONS and not is_allowed:
                 self._pipeline.add_slot().pieces = [
                     api_versions.unsupported_version_response(header.correlation_id)
                 ]
                 yield from self._send_ready()
                 return
-            if not is_accepted(key, version):
+            if not is_allowed:
+                if is_accepted(key, version):
+                    raise ClientProtocolError(f"{API_NAMES[key]} is not one of allowed-apis")
                 raise ClientProtocolError(f"API {key} v{version} is not known to Sidefetch")
             if key == ApiKey.METADATA:
                 yield from self._process_reader(self._reader.look_again(now_s), now_s)

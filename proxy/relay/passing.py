@@ -44,7 +44,7 @@ from proxy.relay.pipeline import Pipeline, Slot
 from proxy.relay.tokens import Tokens
 from proxy.wire import addresses, api_versions, messages, produce, sasl
 from proxy.wire.addresses import AddressMap
-from proxy.wire.apis import CARRIES_ADDRESSES, ApiKey, ApiRanges
+from proxy.wire.apis import CARRIES_ADDRESSES, KNOWN_KEYS, ApiKey, ApiRanges
 from proxy.wire.frames import QUICK_BYTES
 from proxy.wire.headers import RequestHeader, read_request_header
 from proxy.wire.primitives import Cursor
@@ -84,16 +84,25 @@ class PassThrough:
     answers itself do not get here.
     """
 
-    def __init__(self, pipeline: Pipeline, map_address: AddressMap, *, passes_sasl: bool = True) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        map_address: AddressMap,
+        *,
+        passes_sasl: bool = True,
+        allowed_apis: frozenset[int] = KNOWN_KEYS,
+    ) -> None:
         """Create the state of one client connection.
 
         Args: pipeline:    gets a slot for each request, and the response into it.
               map_address: maps the address of a broker to the one that the client gets in responses.
               passes_sasl: whether the client's SASL exchange is forwarded to the broker; otherwise it is refused.
+              allowed_apis: the keys of the APIs that the client gets in the response to ApiVersions.
         """
         self._pipeline = pipeline
         self._map_address = map_address
         self._passes_sasl = passes_sasl
+        self._allowed_apis = allowed_apis
         self._tokens = Tokens()
         self.identity = ClientIdentity()
         self._is_used = False
@@ -409,7 +418,7 @@ class PassThrough:
             _, body = api_versions.read_response(version, frame)
             if body.error_code == ErrorCode.none:
                 self._served = api_versions.ranges_of(body)
-            return [api_versions.rewrite_response(version, frame, TARGETS)]
+            return [api_versions.rewrite_response(version, frame, TARGETS, self._allowed_apis)]
         if key == ApiKey.SASL_HANDSHAKE and Cursor(frame, _CORRELATION_BYTES).i16():
             self._tokens.expect_none()
         if key in CARRIES_ADDRESSES and version >= CARRIES_ADDRESSES[key]:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Literal
 
 import attrs
-from kio.schema.index import api_key_map
 
+from proxy.config.allowed_apis import API_NAMES
 from proxy.convert.versions.table import TARGETS
 from proxy.errors import ErrorCode
 from proxy.telemetry.durations import Durations
@@ -95,8 +95,7 @@ def _counted(counts: Mapping[str, str], attribute: str) -> Callable[[MetricsSnap
 
 def api_name(key: int) -> str:
     """Return the name of the API with Kafka's API key *key*, such as ``ListOffsets``; ``(other)`` if unknown."""
-    known = api_key_map.get(key)
-    return OTHER if known is None else known.title().replace("_", "")
+    return API_NAMES.get(key, OTHER)
 
 
 def is_upgraded(key: int, version: int, to: int) -> bool:

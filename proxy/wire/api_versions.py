@@ -6,6 +6,7 @@ KIP-511).
 """
 
 import dataclasses
+from collections.abc import Set
 from typing import Any, Final
 
 from kio.schema.api_versions.v0 import response as v0
@@ -13,7 +14,15 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i16
 
 from proxy.wire import messages
-from proxy.wire.apis import NO_UPGRADES, ApiKey, ApiRanges, VersionRange, VersionUpgrades, offered_ranges
+from proxy.wire.apis import (
+    KNOWN_KEYS,
+    NO_UPGRADES,
+    ApiKey,
+    ApiRanges,
+    VersionRange,
+    VersionUpgrades,
+    offered_ranges,
+)
 from proxy.wire.headers import read_request_header
 from proxy.wire.primitives import Cursor
 
@@ -47,19 +56,25 @@ def ranges_of(body: Any) -> ApiRanges:
     return {int(each.api_key): VersionRange(each.min_version, each.max_version) for each in body.api_keys}
 
 
-def rewrite_response(version: int, frame: bytes | memoryview, upgrades: VersionUpgrades = NO_UPGRADES) -> bytes:
+def rewrite_response(
+    version: int,
+    frame: bytes | memoryview,
+    upgrades: VersionUpgrades = NO_UPGRADES,
+    allowed: Set[int] = KNOWN_KEYS,
+) -> bytes:
     """Reduce a broker's ApiVersions response to the APIs and versions in ``apis.offered_ranges``.
 
     Args:
         version: the version of the request.
         frame: the broker's response, without its size.
         upgrades: the versions that Sidefetch upgrades: they are added below the broker's lowest version.
+        allowed: the keys of the APIs that clients may use.
 
     Returns: the new frame with its size, without the tagged fields that kio does not know.
     Raises:  MalformedFrame: *frame* is not an ApiVersions response.
     """
     correlation_id, body = read_response(version, frame)
-    ranges = offered_ranges(ranges_of(body), upgrades)
+    ranges = offered_ranges(ranges_of(body), upgrades, allowed)
     narrowed = tuple(
         dataclasses.replace(
             each,

@@ -1,7 +1,7 @@
 """The APIs and versions that Sidefetch accepts from clients, and those whose responses contain broker addresses."""
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -113,13 +113,14 @@ CARRIES_ADDRESSES: Final[Mapping[int, int]] = MappingProxyType(
 """By API key, the first version whose responses contain broker addresses; other APIs contain none."""
 
 
-def is_accepted(api_key: int, version: int) -> bool:
+def is_accepted(api_key: int, version: int, allowed: Set[int] = KNOWN_KEYS) -> bool:
     """Return whether Sidefetch accepts requests of this API and version from clients, served by brokers or not.
 
-    Sidefetch accepts those in which it can find every broker address and login. It closes the connection on any
-    other request, except for ApiVersions: there, the response is the error UNSUPPORTED_VERSION.
+    Sidefetch accepts those in which it can find every broker address and login, of the APIs in *allowed*. It closes
+    the connection on any other request, except for ApiVersions: there, the response is the error
+    UNSUPPORTED_VERSION.
     """
-    if api_key not in KNOWN_KEYS:
+    if api_key not in KNOWN_KEYS or api_key not in allowed:
         return False
     return api_key not in _ACCEPTED_VERSIONS or version in _ACCEPTED_VERSIONS[api_key]
 
@@ -131,17 +132,19 @@ NO_UPGRADES: Final[VersionUpgrades] = MappingProxyType({})
 """No version is upgraded."""
 
 
-def offered_ranges(broker: ApiRanges, upgrades: VersionUpgrades = NO_UPGRADES) -> dict[int, VersionRange]:
+def offered_ranges(
+    broker: ApiRanges, upgrades: VersionUpgrades = NO_UPGRADES, allowed: Set[int] = KNOWN_KEYS
+) -> dict[int, VersionRange]:
     """Return the range of versions of each API that clients may use, if the broker serves the ranges *broker*.
 
-    A range has the versions that both the broker serves and Sidefetch accepts; an API without such a version is
-    left out. Lower versions are added if *upgrades* maps them to versions that the broker serves: librdkafka up to
-    2.10 looks for exact versions within the ranges and disables compression, message formats or groups if one is
-    missing. The result is for the response to a client's ApiVersions request.
+    A range has the versions that both the broker serves and Sidefetch accepts; an API without such a version, or
+    that is not in *allowed*, is left out. Lower versions are added if *upgrades* maps them to versions that the
+    broker serves: librdkafka up to 2.10 looks for exact versions within the ranges and disables compression,
+    message formats or groups if one is missing. The result is for the response to a client's ApiVersions request.
     """
     ranges = {}
     for api_key, served in broker.items():
-        if api_key not in KNOWN_KEYS:
+        if api_key not in KNOWN_KEYS or api_key not in allowed:
             continue
         bound = _ACCEPTED_VERSIONS.get(api_key, served)
         common = VersionRange(max(served.first, bound.first), min(served.last, bound.last))

@@ -14,6 +14,8 @@ _I32: Final = struct.Struct(">i")
 _I64: Final = struct.Struct(">q")
 _LONGEST_STRING: Final = 2**15 - 1
 """The longest string in bytes: brokers refuse longer ones also in the encoding that could express their length."""
+_MOST_ITEMS: Final = 1_000_000
+_MOST_TAGS: Final = 10_000
 
 
 class Cursor:
@@ -22,7 +24,9 @@ class Cursor:
     Layout: big-endian scalars; a string is ``length: i16`` (compact: ``length + 1: uvarint``) and UTF-8 bytes;
             an array is ``count: i32`` (compact: ``count + 1: uvarint``) and its items; null is length -1
             (compact: 0). The message's version decides between the two forms: callers pass *flexible* for compact.
-    Raises: MalformedFrame: by each method if the frame ends before the value does, or a length is impossible.
+    Raises: MalformedFrame: by each method if the frame ends before the value does, or a length is impossible. As in
+            brokers from 4.4 on, an array of more than 1,000,000 items and a section of more than 10,000 tagged
+            fields are, too.
     Source: Kafka protocol guide, "Protocol Primitive Types"; KIP-482.
     """
 
@@ -94,11 +98,17 @@ class Cursor:
         """Decode the number of items of an array, 0 for null; the items follow in the frame.
 
         Each item has at least *item_bytes* bytes: a number for which the rest of the frame is too short raises
-        MalformedFrame, before callers reserve memory for so many items.
+        MalformedFrame, before callers reserve memory for so many items. So does one above 1,000,000.
         """
-        count = max(self.length(flexible=flexible), 0)
+        return max(self.nullable_count(flexible=flexible, item_bytes=item_bytes), 0)
+
+    def nullable_count(self, *, flexible: bool, item_bytes: int) -> int:
+        """Decode the number of items of an array as ``count`` does; -1 for null."""
+        count = self.length(flexible=flexible)
         if count * item_bytes > len(self.frame) - self.at:
             raise self._too_short(count * item_bytes)
+        if count > _MOST_ITEMS:
+            raise MalformedFrame(f"an array of {count} items at {self.at}, {_MOST_ITEMS} are allowed")
         return count
 
     def text_length(self, *, flexible: bool) -> int:
@@ -124,7 +134,10 @@ class Cursor:
 
     def tags(self) -> Iterator[tuple[int, bytes | memoryview]]:
         """Yield (tag, bytes) for each tagged field at the cursor, which is behind them once all are consumed."""
-        for _ in range(self.uvarint()):
+        count = self.uvarint()
+        if count > _MOST_TAGS:
+            raise MalformedFrame(f"{count} tagged fields at {self.at}, {_MOST_TAGS} are allowed")
+        for _ in range(count):
             tag = self.uvarint()
             yield tag, self.take(self.uvarint())
 

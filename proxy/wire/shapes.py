@@ -197,13 +197,11 @@ def _step_over_array(item: _Step, *, flexible: bool, is_nullable: bool) -> _Step
     item_bytes = item if isinstance(item, int) else 1
 
     def step(cursor: _Walk) -> None:
-        count = cursor.length(flexible=flexible)
+        count = cursor.nullable_count(flexible=flexible, item_bytes=item_bytes)
         if count < 0:
             if not is_nullable:
                 raise MalformedFrame(f"null where an array must be, before {cursor.at}")
             return
-        if count * item_bytes > cursor.count_rest():
-            raise MalformedFrame(f"{count} items cannot follow at {cursor.at}")
         if isinstance(item, int):
             cursor.skip(count * item)
         else:

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 import trio
 
@@ -14,9 +13,7 @@ from tests.adversaries.attacked import attacked
 from tests.adversaries.attacks import ATTACKS
 from tests.adversaries.trial import Verdict, try_attack
 from tests.kafka.cluster import KafkaCluster
-
-_BACKLOG_RECORDS: Final = 9_000
-_RECORD_BYTES: Final = 10_000
+from tests.sidefetch import Sidefetch
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,14 +21,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.adversaries", description=__doc__)
     parser.add_argument("--seconds", type=float, default=10.0, help="the duration of each attack (%(default)g)")
     parser.add_argument("--figures", type=Path, help="write the figures to this file, as JSON")
+    parser.add_argument(
+        "--python", help="the interpreter of Sidefetch, or a script that starts it in another checkout"
+    )
     parser.add_argument("attacks", nargs="*", metavar="ATTACK", help=f"{', '.join(ATTACKS)}; all without")
     arguments = parser.parse_args(argv)
     if unknown := set(arguments.attacks) - set(ATTACKS):
         parser.error(f"no such attack: {', '.join(sorted(unknown))}")
+    Sidefetch.python = arguments.python or Sidefetch.python
     verdicts: list[Verdict] = []
     with KafkaCluster("4.3.1") as cluster:
         for name in arguments.attacks or ATTACKS:
-            with attacked(cluster) as (sidefetch, topic, admin):
+            with attacked(cluster, is_damaged=name == "damaged-responses") as (sidefetch, topic, admin):
                 found = trio.run(partial(try_attack, name, sidefetch, topic, admin, seconds=arguments.seconds))
             verdicts.append(found)
             print(json.dumps(found.as_row()), flush=True)

@@ -1,12 +1,17 @@
 """A Sidefetch with the memory of the chart's default, before real brokers, to be attacked."""
 
 import contextlib
+import json
+import random
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Final
 
 from confluent_kafka.admin import AdminClient
 
 from tests.adversaries.attacks import BACKLOG, TOPIC
+from tests.adversaries.damaging import READY
 from tests.kafka.admin import Admin, unique
 from tests.kafka.cluster import KafkaCluster
 from tests.kafka.records import Record
@@ -20,10 +25,13 @@ _RECORD_BYTES: Final = 10_000
 
 
 @contextlib.contextmanager
-def attacked(cluster: KafkaCluster, *, has_backlog: bool = True) -> Iterator[tuple[Sidefetch, str, str]]:
+def attacked(
+    cluster: KafkaCluster, *, has_backlog: bool = True, is_damaged: bool = False
+) -> Iterator[tuple[Sidefetch, str, str]]:
     """A Sidefetch with the chart's memory before *cluster*, a topic for honest clients, and the admin address.
 
     *has_backlog*: whether the topic ``BACKLOG`` is filled, which takes some seconds.
+    *is_damaged*: whether a relay before the brokers damages responses to adversaries (``damaging``).
     """
     admin = Admin(cluster)
     topic = unique("honest")
@@ -35,7 +43,21 @@ def attacked(cluster: KafkaCluster, *, has_backlog: bool = True) -> Iterator[tup
             numbers = range(_BACKLOG_RECORDS)
             admin.produce(BACKLOG, [Record(n % 3, n // 3, 1_000, None, bytes(_RECORD_BYTES)) for n in numbers])
     port = f"127.0.0.1:{free_ports(1)[0]}"
-    with Sidefetch(
-        cluster.bootstrap, options=("--memory", "64MiB", "--request-memory", "32MiB", "--admin-listen", port)
-    ) as sidefetch:
-        yield sidefetch, topic, port
+    options = ("--memory", "64MiB", "--request-memory", "32MiB", "--admin-listen", port)
+    with contextlib.ExitStack() as running:
+        bootstrap = running.enter_context(_damaging(cluster)) if is_damaged else cluster.bootstrap
+        yield running.enter_context(Sidefetch(bootstrap, options=options)), topic, port
+
+
+@contextlib.contextmanager
+def _damaging(cluster: KafkaCluster) -> Iterator[str]:
+    """Start the relay that damages responses; yield the address to reach *cluster* through it."""
+    routes, seed = cluster.tapped, random.randrange(2**31)
+    command = [sys.executable, "-m", "tests.adversaries.damaging", str(seed), json.dumps(routes)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as relay:
+        try:
+            assert relay.stdout is not None
+            assert relay.stdout.readline().strip() == READY
+            yield ",".join(f"127.0.0.1:{port}" for port in routes)
+        finally:
+            relay.kill()

@@ -9,13 +9,17 @@ import struct
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from typing import Final
 
 import trio
 
+from proxy.config.allowed_apis import AllowedApis
 from proxy.wire.records import Codec
+from tests.adversaries.damaging import CLIENT_ID
 from tests.convert.logs import Record, message
+from tests.fuzz import seeds
+from tests.fuzz.mutation import Mutator
 
 __all__ = ["ATTACKS", "BACKLOG", "TOPIC", "Attack"]
 
@@ -27,6 +31,9 @@ _MIB: Final = 1 << 20
 _MANY: Final = 2**31 - 1
 _MOST: Final = 20_000
 """The most partitions of a fetch: ``--max-fetch-partitions``."""
+
+_HARMLESS: Final = AllowedApis.parse("clients,describe").keys
+"""The keys of APIs by which a client cannot harm others at the brokers: others are forwarded unread anyway."""
 
 Attack = Callable[[str], Awaitable[None]]
 ATTACKS: Final[dict[str, Attack]] = {}
@@ -401,6 +408,43 @@ async def garbage(address: str) -> None:
         await _send(address, _frame(key, random.randrange(14), body, client_id=f"g{random.randrange(10**6)}"))
 
     await _together(20, one)
+
+
+@_attack
+async def damaged_requests(address: str) -> None:
+    """Requests of all APIs and versions, damaged at random, on 20 connections."""
+    chance = random.Random()
+    mutator = Mutator(_requests(), chance.randrange(2**31))
+
+    async def one() -> None:
+        frames = [mutator.next() for _ in range(chance.randrange(1, 10))]
+        with trio.move_on_after(2):  # brokers wait for the rest of requests that are cut off, or hold them
+            await _send(address, *(struct.pack(">i", len(each)) + each for each in frames))
+
+    await _together(20, one)
+
+
+@_attack
+async def damaged_responses(address: str) -> None:
+    """Requests of all APIs and versions, whose responses brokers damage (``damaging``), on 20 connections."""
+    frames = _requests()
+
+    async def one() -> None:
+        some = random.choices(frames, k=random.randrange(1, 10))
+        with trio.move_on_after(2):
+            await _send(address, *(struct.pack(">i", len(each)) + each for each in some))
+
+    await _together(20, one)
+
+
+@cache
+def _requests() -> tuple[bytes, ...]:
+    """Requests of all APIs and versions that cannot harm honest clients at the brokers, without their sizes."""
+    current = seeds.request_frames(CLIENT_ID.decode())
+    old = (_frame(key, version, body)[4:] for key, version, body in seeds.old_requests())
+    harmless = [each for each in (*current, *old) if struct.unpack_from(">h", each)[0] in _HARMLESS]
+    fetches = [_fetch([(TOPIC, [0, 1, 2])], version=version)[4:] for version in (4, 7)]
+    return (*harmless, *fetches * 20)
 
 
 @_attack

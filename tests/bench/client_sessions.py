@@ -150,14 +150,14 @@ class _Conversation:
         return []
 
     def _asked(self, cache: LogCache, fetcher: FetcherId, sent: bytes) -> None:
-        """Answer full fetches with offsets at once, and let all others wait."""
+        """Answer fetches that name partitions with their offsets at once, and let all others wait."""
         frame = memoryview(sent)[_SIZE_BYTES:]
         header, cursor = read_request_header(frame)
         request = read_request(header, cursor)
-        if request.session_epoch > 0:
+        if request.session_epoch > 0 and not request.sections:
             return
         layout = response_layout(header.api_version)
-        body = [layout.header(header.correlation_id, 0, 0, len(request.sections), 7 + request.session_epoch)]
+        body = [layout.header(header.correlation_id, 0, 0, len(request.sections), 7 * (request.session_epoch >= 0))]
         for section in request.sections:
             partitions = len(section.entries) // 33
             body.append(layout.topic(section.topic, partitions))

@@ -101,7 +101,7 @@ def _known(api_key: int, version: int) -> bool:
     return True
 
 
-def request_frames() -> Iterator[bytes]:
+def request_frames(client_id: str = "c") -> Iterator[bytes]:
     """Requests without their sizes: of every API the oldest and newest, of those that are read all versions."""
     for api_key in sorted(KNOWN_KEYS):
         known = versions(api_key)
@@ -109,7 +109,7 @@ def request_frames() -> Iterator[bytes]:
             kind: Any = load_request_schema(api_key, version)
             for entity in (empty(kind), full(kind, 1), full(kind, 3)):
                 if entity is not None:
-                    yield messages.request_frame(5, "c", entity)[4:]
+                    yield messages.request_frame(5, client_id, entity)[4:]
 
 
 def old_requests() -> Iterator[tuple[int, int, bytes]]:

@@ -21,7 +21,7 @@ OF_OTHERS: Final = {"Certificate", "Issuer", "PodMonitor", "ServiceMonitor"}
 SET_BY_THE_CHART: Final = {"bootstrap-servers", "memory", "rack", "transparent"}
 SET_FOR_THE_GATEWAY: Final = {
     *("listen", "broker-ports", "advertise", "admin-listen", "grace"),
-    *("listen-tls-cert", "listen-tls-key", "insecure-listen", "share-reads"),
+    *("listen-tls-cert", "listen-tls-key", "insecure-listen", "share-reads", "allowed-apis"),
 }
 GATEWAY: Final = (
     "--set=bootstrapServers=kafka-1:9092",
@@ -237,6 +237,7 @@ def test_webhook_with_external_certificate_has_no_rbac_permissions() -> None:
         ("injection.options.patience=20s", "at '/injection/options': additional properties 'patience' not allowed"),
         ("injection.options.client-sessions=5", "at '/injection/options/client-sessions': got number, want string"),
         ("gateway.shareReads=all", "value must be one of 'off', 'client-id', 'principal'"),
+        ("gateway.allowedApis=", "at '/gateway/allowedApis'"),
         ("injection.certificate.source=secret", "at '/injection/certificate/secretName'"),
         ("gateway.enabled=true", "gateway: bootstrapServers is empty"),
         ("gateway.enabled=true,bootstrapServers=k:9092", "accepted: secretName, or insecure: true"),

@@ -12,6 +12,7 @@ import pytest
 import trio
 
 from proxy.config import Address, Config, LimitsConfig
+from proxy.config.allowed_apis import AllowedApis
 from proxy.demo.client import KafkaConnection
 from proxy.demo.cluster import embedded_cluster
 from proxy.demo.messages import encode_request
@@ -209,6 +210,16 @@ async def test_client_whose_session_exceeds_max_fetch_partitions_is_disconnected
         assert await hung_up_on(greedy)
         assert it.proxy.counts["limit_max_fetch_partitions"] == 1
         assert len(it.proxy.client_sessions) == 0
+
+
+async def test_client_that_uses_an_api_that_is_not_allowed_is_disconnected() -> None:
+    async with limited(allowed_apis=AllowedApis.parse("Fetch")) as it, it.client(1) as good, it.client(1) as greedy:
+        offered = {each.api_key for each in (await greedy.call("api_versions", 0, {})).api_keys}
+        await greedy.send("list_offsets", 1, {"replica_id": -1, "topics": []})
+        assert await hung_up_on(greedy)
+        assert await is_served(good)
+        assert offered == {ApiKey.FETCH, ApiKey.METADATA, ApiKey.API_VERSIONS}
+        assert any("ListOffsets is not one of allowed-apis" in line for line in it.logged("client-protocol-error"))
 
 
 async def test_a_request_that_is_too_large_is_a_limit_and_not_read() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import trio
 
-from proxy.config import DownstreamSecurity
+from proxy.config import DownstreamSecurity, LimitsConfig
+from proxy.config.allowed_apis import AllowedApis
 from proxy.demo.client import KafkaConnection
 from proxy.demo.messages import encode_request
 from proxy.errors import ErrorCode
@@ -17,6 +18,7 @@ from proxy.net.io import files
 from proxy.sasl.scram import ScramClient
 from proxy.sasl.users import make_line
 from proxy.wire import sasl
+from proxy.wire.apis import ApiKey
 from proxy.wire.frames import with_size
 from proxy.wire.headers import RequestHeader
 from tests.net.proxied import Proxied, ask
@@ -39,9 +41,9 @@ def quickly_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def asking(folder: Path) -> AsyncIterator[Proxied]:
+async def asking(folder: Path, limits: LimitsConfig | None = None) -> AsyncIterator[Proxied]:
     security = DownstreamSecurity(sasl_file=users(folder, alice="secret", bob="hidden"))
-    async with secured(security) as it:
+    async with secured(security, limits) as it:
         yield it
 
 
@@ -70,8 +72,12 @@ async def test_client_with_correct_password_is_served(tmp_path: Path, version: i
 
 
 async def test_api_versions_response_is_the_same_before_and_after_authentication(tmp_path: Path) -> None:
-    async with asking(tmp_path) as it, it.client() as client:
+    limits = LimitsConfig(allowed_apis=AllowedApis.parse("clients"))
+    async with asking(tmp_path, limits) as it, it.client() as client:
         before = await client.call("api_versions", 0, {})
+        assert {each.api_key for each in before.api_keys}.isdisjoint(
+            {ApiKey.CREATE_TOPICS, ApiKey.DESCRIBE_CONFIGS}
+        )
         assert (await logged_in(client, RIGHT)).error_code == 0
         assert await client.call("api_versions", 0, {}) == before
 

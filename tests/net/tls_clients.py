@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import trio
 
-from proxy.config import DownstreamSecurity, UpstreamSecurity
+from proxy.config import DownstreamSecurity, LimitsConfig, UpstreamSecurity
 from proxy.demo.client import KafkaConnection
 from proxy.demo.cluster import embedded_cluster
 from proxy.net.io.tls import client_context
@@ -23,11 +23,15 @@ def trusting(authority: Authority, **more: Any) -> ssl.SSLContext:
 
 
 @asynccontextmanager
-async def secured(security: DownstreamSecurity) -> AsyncIterator[Proxied]:
+async def secured(security: DownstreamSecurity, limits: LimitsConfig | None = None) -> AsyncIterator[Proxied]:
     async with embedded_cluster() as cluster:
         cluster.create_topic("t", 3, assignment=[[1, 2, 3]] * 3)
         cluster.append("t", 0, [b"news"])
-        config = attrs.evolve(configured(cluster.bootstrap, client_sessions=10), downstream_security=security)
+        config = attrs.evolve(
+            configured(cluster.bootstrap, client_sessions=10),
+            downstream_security=security,
+            limits=limits or LimitsConfig(),
+        )
         async with running(cluster, config) as it:
             yield it
 

@@ -124,6 +124,29 @@ def test_items_that_the_frame_has_no_room_for_are_malformed(count: int, fits: bo
             cursor.count(flexible=False, item_bytes=2)
 
 
+@pytest.mark.parametrize(("count", "fits"), [(1_000_000, True), (1_000_001, False)])
+def test_arrays_of_more_than_a_million_items_are_malformed(count: int, fits: bool) -> None:
+    cursor = Cursor(count.to_bytes(4) + bytes(count))
+
+    if fits:
+        assert cursor.count(flexible=False, item_bytes=1) == count
+    else:
+        with pytest.raises(MalformedFrame, match="an array of 1000001 items at 4, 1000000 are allowed"):
+            cursor.count(flexible=False, item_bytes=1)
+
+
+@pytest.mark.parametrize(("count", "fits"), [(10_000, True), (10_001, False)])
+def test_more_than_ten_thousand_tagged_fields_are_malformed(count: int, fits: bool) -> None:
+    cursor = Cursor(write_tags([(tag, b"") for tag in range(count)]))
+
+    if fits:
+        cursor.skip_tags()
+        cursor.check_end()
+    else:
+        with pytest.raises(MalformedFrame, match="10001 tagged fields at 2, 10000 are allowed"):
+            cursor.skip_tags()
+
+
 @examples(100)
 @given(st.lists(st.tuples(st.integers(0, 2**31 - 1), st.binary(max_size=200)), max_size=4))
 def test_tagged_fields_are_read_back(tags: list[tuple[int, bytes]]) -> None:

@@ -152,7 +152,8 @@ class ConnectionAcceptor:
 
     async def _authenticate(self, node_id: BrokerId | None, client: FrameSocket) -> AcceptedClient:
         assert self._users is not None
-        broker = _FirstBroker(node_id, self._connect_to_any if node_id is None else partial(self._connect, node_id))
+        connect = self._connect_to_any if node_id is None else partial(self._connect, node_id)
+        broker = _FirstBroker(node_id, connect, self._config.limits.allowed_apis.keys)
         try:
             limit = self._config.downstream.max_frame_bytes
             admitted = await authenticate(client, self._users.value, broker.request_versions, limit)
@@ -236,6 +237,8 @@ class _FirstBroker:
     """None until any broker has accepted a connection."""
     connect: Callable[[], Awaitable[tuple[BrokerId, BrokerConnection]]]
     """Opens the connection, at the first request."""
+    allowed_apis: frozenset[int]
+    """The keys of the APIs that clients may use."""
     connection: BrokerConnection | None = None
 
     async def open(self) -> BrokerConnection:
@@ -246,13 +249,13 @@ class _FirstBroker:
     async def request_versions(self, frame: memoryview) -> bytes:
         """Return the broker's response to *frame*, an ApiVersions request of the client without its size prefix.
 
-        The response has its size prefix, and only the API versions that Sidefetch supports.
+        The response has its size prefix, and only the API versions that clients may use.
         """
         connection = await self.open()
         answer = await connection.exchange([len(frame).to_bytes(4), frame])
         header, _ = read_request_header(frame)
         try:
-            return api_versions.rewrite_response(header.api_version, answer, TARGETS)
+            return api_versions.rewrite_response(header.api_version, answer, TARGETS, self.allowed_apis)
         except MalformedFrame as wrong:
             raise BrokerProtocolError(f"a malformed answer to ApiVersions: {wrong}") from wrong
 

@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 
 import attrs
 
-from proxy.errors import MalformedFrame
 from proxy.wire.endpoints import Endpoint, read_endpoints, replace_tagged_endpoints, write_endpoints
 from proxy.wire.fetch.types import IDS_VERSION, UNKNOWN, Topic, read_topic, write_count, write_topic
 from proxy.wire.primitives import Cursor, write_tags
@@ -303,11 +302,9 @@ def _read_partition_reply(layout: ResponseLayout, cursor: Cursor) -> PartitionRe
 
 
 def _read_aborted(cursor: Cursor, *, flexible: bool) -> tuple[tuple[int, int], ...] | None:
-    count = cursor.length(flexible=flexible)
+    count = cursor.nullable_count(flexible=flexible, item_bytes=16)
     if count < 0:
         return None
-    if count * 16 > cursor.count_rest():
-        raise MalformedFrame(f"{count} aborted transactions cannot follow at {cursor.at}")
     entries = []
     for _ in range(count):
         entries.append((cursor.i64(), cursor.i64()))
