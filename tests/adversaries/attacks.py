@@ -418,7 +418,7 @@ async def damaged_requests(address: str) -> None:
 
     async def one() -> None:
         frames = [mutator.next() for _ in range(chance.randrange(1, 10))]
-        with trio.move_on_after(2):  # brokers wait for the rest of requests that are cut off, or hold them
+        with trio.move_on_after(0.5):  # brokers wait for the rest of requests that are cut off, or hold them
             await _send(address, *(struct.pack(">i", len(each)) + each for each in frames))
 
     await _together(20, one)
@@ -426,15 +426,15 @@ async def damaged_requests(address: str) -> None:
 
 @_attack
 async def damaged_responses(address: str) -> None:
-    """Requests of all APIs and versions, whose responses brokers damage (``damaging``), on 20 connections."""
+    """Requests of all APIs and versions, whose responses brokers damage (``damaging``), on 40 connections."""
     frames = _requests()
 
     async def one() -> None:
         some = random.choices(frames, k=random.randrange(1, 10))
-        with trio.move_on_after(2):
+        with trio.move_on_after(0.5):
             await _send(address, *(struct.pack(">i", len(each)) + each for each in some))
 
-    await _together(20, one)
+    await _together(40, one)
 
 
 @cache
