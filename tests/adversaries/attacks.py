@@ -32,6 +32,7 @@ _MANY: Final = 2**31 - 1
 _MOST: Final = 20_000
 """The most partitions of a fetch: ``--max-fetch-partitions``."""
 
+_CLIENT_ID: Final = CLIENT_ID.decode()
 _HARMLESS: Final = AllowedApis.parse("clients,describe").keys
 """The keys of APIs by which a client cannot harm others at the brokers: others are forwarded unread anyway."""
 
@@ -45,7 +46,7 @@ def _attack(function: Attack) -> Attack:
     return function
 
 
-def _frame(key: int, version: int, *body: bytes, client_id: str = "adversary", flexible: bool = False) -> bytes:
+def _frame(key: int, version: int, *body: bytes, client_id: str = _CLIENT_ID, flexible: bool = False) -> bytes:
     header = struct.pack(">hhi", key, version, 7) + _text(client_id) + (b"\0" if flexible else b"")
     content = header + b"".join(body)
     return struct.pack(">i", len(content)) + content
@@ -69,7 +70,7 @@ def _fetch(
     limit_bytes: int = _MANY,
     epoch: int = -1,
     forgotten: bytes = bytes(4),
-    client_id: str = "adversary",
+    client_id: str = _CLIENT_ID,
 ) -> bytes:
     entry = {4: ">iqi", 7: ">iqqi"}[version]
     offsets = (0,) if version == 4 else (0, -1)
@@ -412,7 +413,7 @@ async def garbage(address: str) -> None:
 
 @_attack
 async def damaged_requests(address: str) -> None:
-    """Requests of all APIs and versions, damaged at random, on 20 connections."""
+    """Requests of many APIs, damaged at random, on 20 connections."""
     chance = random.Random()
     mutator = Mutator(_requests(), chance.randrange(2**31))
 
@@ -426,7 +427,7 @@ async def damaged_requests(address: str) -> None:
 
 @_attack
 async def damaged_responses(address: str) -> None:
-    """Requests of all APIs and versions, whose responses brokers damage (``damaging``), on 40 connections."""
+    """Requests of many APIs, whose responses are damaged by a relay (``damaging``), on 40 connections."""
     frames = _requests()
 
     async def one() -> None:
@@ -439,8 +440,8 @@ async def damaged_responses(address: str) -> None:
 
 @cache
 def _requests() -> tuple[bytes, ...]:
-    """Requests of all APIs and versions that cannot harm honest clients at the brokers, without their sizes."""
-    current = seeds.request_frames(CLIENT_ID.decode())
+    """Return requests, without sizes, of the APIs that cannot harm honest clients at the brokers."""
+    current = seeds.request_frames(_CLIENT_ID)
     old = (_frame(key, version, body)[4:] for key, version, body in seeds.old_requests())
     harmless = [each for each in (*current, *old) if struct.unpack_from(">h", each)[0] in _HARMLESS]
     fetches = [_fetch([(TOPIC, [0, 1, 2])], version=version)[4:] for version in (4, 7)]
