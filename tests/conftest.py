@@ -5,6 +5,7 @@ import signal
 from collections.abc import Generator, Iterator
 
 import pytest
+from xdist.scheduler.loadfile import LoadFileScheduling
 
 from tests.forms import in_short
 from tests.kafka.admin import Admin
@@ -30,6 +31,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         kept = in_short(items)
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = kept
+
+
+class _ByFile(LoadFileScheduling):  # type: ignore[misc]
+    """Give each file to one process, and all files that use Spark to the same one, which starts Spark once."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "tests/analysis" if nodeid.startswith("tests/analysis/") else super()._split_scope(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileScheduling:
+    return _ByFile(config, log)
 
 
 def _cluster(version: str) -> Iterator[KafkaCluster]:
