@@ -43,6 +43,7 @@ from tests.bench.machine import cpu_model
 from tests.bench.noise import observed
 from tests.bench.rivals import KROXYLICIOUS, haproxy_path
 from tests.bench.stage import KAFKA, brokers
+from tests.checkout import commit
 from tests.sidefetch import Sidefetch
 
 _CASES: Final = {
@@ -136,7 +137,7 @@ def _machine() -> dict[str, object]:
         "cores": os.cpu_count(),
         "haproxy": _first_line([path, "-v"]) if (path := haproxy_path()) else None,
         "kroxylicious": KROXYLICIOUS,
-        "commit": _first_line(["git", "-C", str(_ROOT), "describe", "--always", "--dirty"]),
+        "commit": commit(),
     }
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -30,6 +29,7 @@ from proxy.cli.spark import spark_at
 from tests.bench.frame import Expectation, Table, Way, as_json, measure, render
 from tests.bench_spark import whole
 from tests.bench_spark.queries import QUERIES, by_duckdb, by_spark
+from tests.checkout import commit
 
 _MILLIONS: Final = (1.0, 10.0, 50.0)
 _QUICK_MILLIONS: Final = (0.1, 0.4)
@@ -178,14 +178,13 @@ def _bytes_a_row() -> dict[str, float]:
 
 
 def _machine() -> dict[str, object]:
-    commit = ["git", "-C", str(_ROOT), "describe", "--always", "--dirty"]
     return {
         "cores": os.cpu_count(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
         "system": f"{platform.system()} {platform.machine()}",
         "load": [round(each, 1) for each in os.getloadavg()],
         **{name: version(name) for name in ("pyspark", "duckdb")},
-        "commit": subprocess.run(commit, capture_output=True, text=True, check=False).stdout.strip(),
+        "commit": commit(),
     }
 
 

@@ -6,7 +6,6 @@ that finds something. Run such an input again with ``--replay TARGET FILE``.
 
 import argparse
 import json
-import os
 import platform
 import random
 import resource
@@ -24,6 +23,7 @@ from typing import Any, Final
 import attrs
 
 from proxy.convert import kernel
+from tests.checkout import commit
 from tests.fuzz import conversations, harness, targets
 
 _ROOT: Final = Path(__file__).parents[2]
@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ran = [each for each in judged if isinstance(each, harness.Ran)]
     finds = [each for each in judged if isinstance(each, str)]
     figures: dict[str, Any] = {
-        "commit": _commit(),
+        "commit": commit(),
         "at": started.isoformat(timespec="seconds"),
         "seed": seed,
         "seconds": round(time.monotonic() - started_s),
@@ -163,12 +163,6 @@ def _summed(name: str, ran: Sequence[harness.Ran]) -> dict[str, object]:
         "most_new_kib": max((each.most_new_kib for each in some), default=0),
         "slowest_cpu_ms": max((each.slowest_cpu_ms for each in some), default=0),
     }
-
-
-def _commit() -> str:
-    command = ["git", "-C", str(_ROOT), "describe", "--always", "--dirty"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or os.environ.get("COMMIT", "unknown")
 
 
 if __name__ == "__main__":

@@ -3,17 +3,17 @@
 import json
 import random
 import re
-import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
+from tests.checkout import commit
 from tests.kafka.admin import Admin, unique
 from tests.kafka.cluster import KafkaCluster
 from tests.sidefetch import Sidefetch
@@ -143,7 +143,7 @@ def weather_out(
     *direct*, the
     clients connect by the wire alone, which shows their own failures. Sidefetch's log is left in *log*.
     """
-    report = Report(_commit(), seed)
+    report = Report(commit(), seed)
     with ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="sidefetch-soak-")))
         clock = WallClock(folder / "offset")
@@ -279,8 +279,3 @@ def _leaks(report: Report) -> list[str]:
     if start is not None and end.resident_mib > start.resident_mib + _SPARE_MIB:
         leaks.append(f"{end.resident_mib - start.resident_mib:.1f} MiB")
     return leaks
-
-
-def _commit() -> str:
-    reported: Sequence[str] = ("git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
-    return subprocess.run(reported, capture_output=True, text=True, check=False).stdout.strip()
