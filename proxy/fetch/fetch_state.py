@@ -376,4 +376,5 @@ def _with_epoch(wanted: FetchPartition, leader: Leader | None, context: RequestC
     """
     if wanted.epoch != UNKNOWN or leader is None or leader.node_id != context.node_id:
         return wanted
-    return wanted._replace(epoch=leader.epoch)
+    offset, max_bytes, _, last_fetched_epoch = wanted
+    return FetchPartition(offset, max_bytes, leader.epoch, last_fetched_epoch)
