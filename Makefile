@@ -52,7 +52,7 @@ test:
 test-long:
 	@$(MAKE) --no-print-directory test PYTEST_ARGS="--long $(PYTEST_ARGS)"
 	SIDEFETCH_HYPOTHESIS=deep $(BIN)/pytest tests/relay/model/test_reading.py
-	@$(MAKE) --no-print-directory mutants MUTANTS_ARGS=--all
+	@$(MAKE) --no-print-directory mutants
 
 # Metrics, traces and the status page, with Prometheus, a Collector and a browser. Builds the Collector once: minutes.
 telemetry:
@@ -67,7 +67,7 @@ kubernetes:
 	@$(MAKE) --no-print-directory install
 	$(BIN)/pytest -m kubernetes $(PYTEST_ARGS)
 
-# Breaks a rule of the protocol at a time; the tests named with it must fail. MUTANTS_ARGS=--all: also the fetch core.
+# Breaks a rule of the protocol at a time; the tests named with it must fail.
 mutants:
 	@.ci/prerequisites python java openssl
 	@$(MAKE) --no-print-directory spark

@@ -17,6 +17,7 @@ from proxy.kube.annotations import markdown_table as annotations_table
 from proxy.telemetry.attributes import markdown as attributes_tables
 from proxy.telemetry.instruments import markdown_table as metrics_table
 from proxy.telemetry.ledger import markdown_tables as ledger_tables
+from tests.adversaries.figures import markdown_table as adversaries_table
 from tests.kube.charts import values_table
 
 __all__ = ["ROOT", "TABLES", "Table", "anchors", "pages", "section", "text_of"]
@@ -50,6 +51,7 @@ TABLES: Final = (
     Table("proxy/telemetry/LEDGER.md", "made from ledger.py", lambda: f"\n{ledger_tables()}\n"),
     Table("helm/README.md", "made from proxy/kube/annotations.py", annotations_table),
     Table("helm/README.md", "made from values.yaml", values_table),
+    Table("tests/adversaries/README.md", "made from figures.json", adversaries_table),
 )
 
 

@@ -25,11 +25,12 @@ README: Final = text_of("README.md")
 CLOSEST: Final = section("deploy/README.md", "The closest replica")
 OF_OTHER_PROGRAMS: Final = {
     *(
-        "--all",
         "--combinations",
+        "--figures",
         "--inputs",
         "--long",
         "--millions",
+        "--python",
         "--quick",
         "--seconds",
         "--seed",

@@ -11,6 +11,7 @@ import trio
 
 from tests.adversaries.attacked import attacked
 from tests.adversaries.attacks import ATTACKS
+from tests.adversaries.figures import as_json
 from tests.adversaries.trial import Verdict, try_attack
 from tests.kafka.cluster import KafkaCluster
 from tests.sidefetch import Sidefetch
@@ -37,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             verdicts.append(found)
             print(json.dumps(found.as_row()), flush=True)
     if arguments.figures is not None:
-        arguments.figures.write_text(json.dumps([each.as_row() for each in verdicts], indent=1) + "\n")
+        arguments.figures.write_text(as_json(verdicts, arguments.seconds), encoding="utf-8")
     return 1 if any(each.problems for each in verdicts) else 0
 
 

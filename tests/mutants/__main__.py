@@ -1,6 +1,6 @@
 """Changes that break the code, each of which must make tests fail: ``python -m tests.mutants [NAME...]``.
 
-``rules`` has a mutant for each important rule of the protocol. ``parts`` has those of the current fetch core.
+``rules`` has a mutant for each important rule of the protocol.
 """
 
 import argparse
@@ -23,13 +23,10 @@ _TIMEOUT_S: Final = 120.0
 def main(argv: Sequence[str] | None = None) -> int:
     """0: every mutant was noticed. 1: one was not, or could not be tried."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="beginnings of names; without any, all of rules")
-    parser.add_argument("--all", action="store_true", help="also the mutants of the fetch core")
-    given = parser.parse_args(argv)
-    chosen = tuple(given.names)
-    rules, parts = (read_all(Path(__file__).parent / name) for name in ("rules", "parts"))
-    mutants = [*rules, *parts] if given.all or chosen else rules
-    mutants = [mutant for mutant in mutants if not chosen or mutant.name.startswith(chosen)]
+    parser.add_argument("names", nargs="*", metavar="NAME", help="beginnings of names; without any, all")
+    chosen = tuple(parser.parse_args(argv).names)
+    rules = read_all(Path(__file__).parent / "rules")
+    mutants = [mutant for mutant in rules if not chosen or mutant.name.startswith(chosen)]
     if not mutants:
         print("no such mutant")
         return 1
