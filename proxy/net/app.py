@@ -39,7 +39,7 @@ from proxy.net.downstream.limits import (
 )
 from proxy.net.downstream.listeners import Listeners
 from proxy.net.downstream.sasl_server import AuthenticationFailed
-from proxy.net.garbage import GarbageCollector
+from proxy.net.garbage import GarbageCollector, locals_freed
 from proxy.net.io.fetch_memory import FetchMemory
 from proxy.net.io.logs import Log
 from proxy.net.io.memory import Budget
@@ -405,7 +405,7 @@ class Proxy:
         client = await self._acceptor.accept(stream, peer)
         if client is not None:
             self.counts["connections"] += 1
-            with client:
+            with client, locals_freed():
                 await self._run_connection(mapper_for(client), node_id, client)
 
     def _count_failure(self, count: str, event: str, peer: str, wrong: BaseExceptionGroup[Exception]) -> None:

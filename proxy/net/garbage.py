@@ -7,12 +7,14 @@ clients that takes a tenth of a second, several times a minute.
 
 import ctypes
 import gc
-from contextlib import suppress
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import trio
 
-__all__ = ["GarbageCollector"]
+__all__ = ["GarbageCollector", "locals_freed"]
 
 _THRESHOLDS: Final = (10_000, 50, 1_000_000)
 """The thresholds of the three generations; Python itself practically never collects the oldest."""
@@ -80,3 +82,23 @@ class GarbageCollector:
                 gc.collect()
                 with suppress(OSError, AttributeError):  # another C library
                     ctypes.CDLL(None).malloc_trim(0)
+
+
+@contextmanager
+def locals_freed() -> Iterator[None]:
+    """If the ``with`` block raises an exception, free the local variables of the functions that it has left.
+
+    An exception refers to the frames of these functions, and something in them often refers to the exception. Then
+    only a garbage collection would free what their variables refer to, such as a large request.
+    """
+    try:
+        yield
+    except BaseException as error:
+        related, seen = [error], set[int]()
+        while related:
+            each = related.pop()
+            seen.add(id(each))
+            traceback.clear_frames(each.__traceback__)
+            more = [each.__cause__, each.__context__, *getattr(each, "exceptions", ())]
+            related += [one for one in more if one is not None and id(one) not in seen]
+        raise

@@ -29,6 +29,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if unknown := set(arguments.attacks) - set(ATTACKS):
         parser.error(f"no such attack: {', '.join(sorted(unknown))}")
+    if arguments.figures is not None:
+        try:
+            arguments.figures.touch()
+        except OSError as error:
+            parser.error(f"--figures: {error}")
     Sidefetch.python = arguments.python or Sidefetch.python
     verdicts: list[Verdict] = []
     with KafkaCluster("4.3.1") as cluster:

@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from proxy.net.garbage import GarbageCollector
+from proxy.net.garbage import GarbageCollector, locals_freed
 
 
 class Knot:
@@ -86,3 +86,25 @@ async def test_much_garbage_of_ended_connections_is_collected_within_seconds(
         nursery.cancel_scope.cancel()
 
     assert was_found
+
+
+def test_local_variables_of_functions_that_raised_are_freed() -> None:
+    left: list[weakref.ref[Knot]] = []
+
+    def fails() -> None:
+        large = Knot()
+        large.itself = None  # type: ignore[assignment]
+        left.append(weakref.ref(large))
+        raise ValueError
+
+    def fails_in_turn() -> None:
+        try:
+            fails()
+        except ValueError as error:
+            raise ExceptionGroup("", [KeyError()]) from error
+
+    with pytest.raises(ExceptionGroup) as caught, locals_freed():
+        fails_in_turn()
+
+    assert caught.value.__traceback__ is not None
+    assert left[0]() is None

@@ -3,6 +3,7 @@
 import gzip
 import random
 import re
+import struct
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 
@@ -12,7 +13,7 @@ import trio
 from proxy.demo.client import KafkaConnection, connect
 from proxy.demo.messages import encode_request
 from proxy.wire.apis import ApiKey
-from tests.convert.logs import Record, message
+from tests.convert.logs import Record, batch, message
 from tests.net.proxied import ask
 from tests.net.whole import resident_mib, sidefetch_before_brokers
 
@@ -180,3 +181,41 @@ async def test_size_fields_of_requests_take_no_memory_and_delay_nobody() -> None
 
         assert resident_mib(sidefetch.process.pid) < before_mib + 60
         assert " memory-exhausted " not in sidefetch.log_text()
+
+
+def _large_request(api_key: int, version: int) -> bytes:
+    """A request of 10 MiB whose header is valid, and whose body is not."""
+    content = struct.pack(">hhih", api_key, version, 1, 1) + b"c" + b"\x7f" * (10 << 20)
+    return struct.pack(">i", len(content)) + content
+
+
+async def _waits_until_refused(address: str, request: bytes) -> None:
+    async with connect(address) as hostile:
+        with suppress(OSError), trio.move_on_after(5):
+            await hostile.send_frame(request)
+            await hostile.receive_frame()
+
+
+async def _leaves_behind_a_waiting_fetch(address: str, request: bytes) -> None:
+    async with connect(address) as hostile:
+        await hostile.send("fetch", 4, ask({0: 0}, topic="t", max_wait=60_000))
+        with suppress(OSError), trio.move_on_after(1):
+            await hostile.send_frame(request)
+
+
+@pytest.mark.parametrize("attack", [_waits_until_refused, _leaves_behind_a_waiting_fetch])
+@pytest.mark.parametrize(("api_key", "version"), [(8, 0), (0, 0), (1, 4)])
+async def test_memory_of_refused_requests_is_free_at_once(
+    api_key: int, version: int, attack: Callable[[str, bytes], Awaitable[None]]
+) -> None:
+    records = batch([Record(0, 1_000, None, bytes(900_000))])
+    partition = {"index": 0, "records": records}
+    values = {"acks": 1, "timeout": 5000, "topic_data": [{"name": "t", "partition_data": [partition]}]}
+    async with sidefetch_before_brokers("--request-memory", "32MiB") as (_, _, address):
+        for _ in range(4):
+            await attack(address, _large_request(api_key, version))
+        async with connect(address) as client:
+            with trio.fail_after(5):
+                response = await client.call("produce", 7, values)
+
+    assert response.responses[0].partition_responses[0].error_code == 0
