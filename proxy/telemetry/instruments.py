@@ -46,7 +46,7 @@ class Instrument:
     kind: Kind
     """Counters only grow."""
     unit: str
-    """By for bytes, s for seconds, or the counted objects in braces; {boolean} is 1 for yes, 0 for no."""
+    """``By`` for bytes, ``s`` for seconds, or the counted objects in braces; {boolean} is 1 for yes, 0 for no."""
     meaning: str
     """The description in ``METRICS.md`` and in the help text of Prometheus."""
     attributes: tuple[str, ...]
