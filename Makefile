@@ -39,6 +39,8 @@ lint: spark
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.language
 
+# `make test` leaves out tests that resemble others.
+FORM = --short
 # By file, so that its brokers start once; in alphabetical order, since files with few tests may take long.
 IN_PARALLEL = -n 3 --dist loadfile --no-loadscope-reorder
 
@@ -46,11 +48,11 @@ test:
 	@.ci/prerequisites python java maven node go c openssl
 	@$(MAKE) --no-print-directory spark
 	@$(MAKE) --no-print-directory lint
-	$(BIN)/pytest $(IN_PARALLEL) -m "not telemetry and not kubernetes" $(PYTEST_ARGS)
+	$(BIN)/pytest $(IN_PARALLEL) -m "not telemetry and not kubernetes" $(FORM) $(PYTEST_ARGS)
 
 # The tests that `make test` leaves out: all combinations of clients, brokers and faults, and deep models.
 test-long:
-	@$(MAKE) --no-print-directory test PYTEST_ARGS="--long $(PYTEST_ARGS)"
+	@$(MAKE) --no-print-directory test FORM=
 	SIDEFETCH_HYPOTHESIS=deep $(BIN)/pytest tests/relay/model/test_reading.py
 	@$(MAKE) --no-print-directory mutants
 

@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterator
 import pytest
 from xdist.scheduler.loadfile import LoadFileScheduling
 
+from proxy.errors import leaves
 from tests.forms import in_short
 from tests.kafka.admin import Admin
 from tests.kafka.cluster import KafkaCluster
@@ -22,12 +23,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--long", action="store_true", help="run what the short form leaves out, too (tests/forms.py)")
+    parser.addoption("--short", action="store_true", help="leave out tests that resemble others (tests/forms.py)")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    is_named = any("::" in each for each in config.args)
-    if not (is_named or config.getoption("--long")):
+    if config.getoption("--short"):
         kept = in_short(items)
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = kept
@@ -94,12 +94,5 @@ def pytest_runtest_makereport(
         reasons = group.subgroup(pytest.skip.Exception) if isinstance(group, BaseExceptionGroup) else None
         if reasons is not None:
             path, line, _ = report.longrepr
-            report.longrepr = (path, line, f"Skipped: {_leaf(reasons)}")
+            report.longrepr = (path, line, f"Skipped: {next(leaves(reasons))}")
     return report
-
-
-def _leaf(error: BaseException) -> BaseException:
-    """The first exception in a group that is none itself."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

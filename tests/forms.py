@@ -1,4 +1,4 @@
-"""The tests that the short form leaves out: ``pytest --long`` runs them, too.
+"""The tests that ``pytest --short`` leaves out, as ``make test`` does.
 
 * ``long``: reads directly from the brokers, which test the test, and tests that take long and resemble others.
 * ``each_once``: of a test with parameters, as many combinations as are needed for each value to occur.
@@ -14,7 +14,7 @@ __all__ = ["covering", "in_short"]
 
 
 def in_short(items: Iterable[pytest.Item]) -> list[pytest.Item]:
-    """Return the tests of *items* that the short form runs, in their order."""
+    """Return the tests of *items* that ``--short`` keeps, in their order."""
     kept: list[pytest.Item] = []
     matrices: dict[str, list[pytest.Item]] = {}
     for item in items:

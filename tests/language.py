@@ -1,7 +1,6 @@
 """Check of the wording of docstrings, comments and pages: ``python -m tests.language``, a part of ``make lint``.
 
-The check is an alarm for habits that made the texts hard to read. It cannot show that a text is clear. Folders are
-added to ``FOLDERS`` once their texts are revised; ``python -m tests.language FOLDER...`` checks others.
+The check is an alarm for habits that made the texts hard to read. It cannot show that a text is clear.
 """
 
 import ast
@@ -18,28 +17,11 @@ import attrs
 
 from tests.pages import ROOT, pages
 
-__all__ = ["FOLDERS", "Docstring", "docstrings", "main", "problems", "rates"]
+__all__ = ["Docstring", "docstrings", "main", "problems", "rates"]
 
-FOLDERS: Final = (
-    "deploy",
-    "proxy/analysis",
-    "proxy/cli",
-    "proxy/cluster",
-    "proxy/config",
-    "proxy/convert",
-    "proxy/demo",
-    "proxy/fetch",
-    "proxy/kube",
-    "proxy/net",
-    "proxy/relay",
-    "proxy/sasl",
-    "proxy/session",
-    "proxy/telemetry",
-    "proxy/wire",
-    "tests",
-)
-"""The folders with revised texts."""
 _SKIPPED: Final = {"node_modules", "build", "dist"}
+_LONG_PAGE: Final = 500
+"""Words of a page for which rates are computed of the page alone."""
 _RATES: Final = {r"told|tells?|telling": 1.0, "what": 4.0}
 """Most occurrences in 1,000 words."""
 _FRAGMENTS: Final = 0.03
@@ -105,11 +87,11 @@ def rates(paths: Sequence[Path]) -> dict[str, float]:
     return {pattern: 1_000 * counts[pattern] / max(words, 1) for pattern in _RATES}
 
 
-def main(folders: Sequence[str] = ()) -> int:
-    """Print the problems of *folders* (by default FOLDERS) and of the pages; return 1 if there are any."""
+def main() -> int:
+    """Print the problems of all folders and pages; return 1 if there are any."""
     found: list[str] = []
-    sources = {folder: [*_sources(ROOT / folder)] for folder in folders or FOLDERS}
-    for name, paths in {**sources, "the pages": [*pages()]}.items():
+    sources = _sources()
+    for name, paths in {**sources, **_pages(), "YAML": [*_files(ROOT, "*.yaml")]}.items():
         for pattern, rate in rates(paths).items():
             if rate >= _RATES[pattern]:
                 found.append(f"{name}: {pattern} {rate:.1f} times in 1,000 words, at most {_RATES[pattern]:g}")
@@ -121,13 +103,35 @@ def main(folders: Sequence[str] = ()) -> int:
             found.append(
                 f"{folder}: {share:.1%} of {len(texts)} docstrings begin like fragments, at most {_FRAGMENTS:.0%}"
             )
-    print("\n".join(found) or f"the texts of {', '.join(sources)} and the pages pass")
+    print("\n".join(found) or f"the texts of {', '.join(sources)}, the pages and the YAML files pass")
     return 1 if found else 0
 
 
-def _sources(folder: Path) -> Iterator[Path]:
-    for path in sorted(folder.rglob("*.py")):
-        if not _SKIPPED & set(path.parts):
+def _sources() -> dict[str, list[Path]]:
+    """Return the modules by folder: of ``proxy``, each package, and the modules of none."""
+    modules: dict[str, list[Path]] = {}
+    for path in _files(ROOT, "*.py"):
+        top, *inner = path.relative_to(ROOT).parts
+        folder = f"{top}/{inner[0]}" if top == "proxy" and len(inner) > 1 else top
+        modules.setdefault(folder, []).append(path)
+    return modules
+
+
+def _pages() -> dict[str, list[Path]]:
+    """Return each page that is long enough for a rate, and the others together; not the texts of readers."""
+    each: dict[str, list[Path]] = {}
+    for path in pages():
+        if not path.is_relative_to(ROOT / "tests" / "draws"):
+            name = str(path.relative_to(ROOT))
+            words = len(path.read_text(encoding="utf-8").split())
+            each.setdefault(name if words >= _LONG_PAGE else "the short pages", []).append(path)
+    return each
+
+
+def _files(folder: Path, pattern: str) -> Iterator[Path]:
+    for path in sorted(folder.rglob(pattern)):
+        inner = path.relative_to(folder).parts
+        if not _SKIPPED & set(inner) and not inner[0].startswith("."):
             yield path
 
 
@@ -144,4 +148,4 @@ def _text_of(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""The tests that the short form leaves out."""
+"""The tests that ``pytest --short`` leaves out."""
 
 import itertools
 
@@ -11,7 +11,7 @@ pytest_plugins = ["pytester"]
 
 @pytest.fixture
 def forms(pytester: pytest.Pytester) -> pytest.Pytester:
-    """A folder in which tests are run in the short form and in the long one."""
+    """A folder in which tests are run with ``--short`` and without."""
     pytester.makeconftest(
         "from tests.conftest import pytest_addoption, pytest_collection_modifyitems\n"
         "def pytest_configure(config):\n"
@@ -57,8 +57,8 @@ def test_the_short_form_keeps_one_of_each_and_the_long_form_all(forms: pytest.Py
         """
     )
 
-    forms.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(passed=5, deselected=4)
-    forms.runpytest_inprocess("-p", "no:cacheprovider", "--long").assert_outcomes(passed=9)
+    forms.runpytest_inprocess("-p", "no:cacheprovider", "--short").assert_outcomes(passed=5, deselected=4)
+    forms.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(passed=9)
 
 
 def test_short_form_runs_each_slow_test_once_and_rotates_parameter_values(forms: pytest.Pytester) -> None:
@@ -83,8 +83,8 @@ def test_short_form_runs_each_slow_test_once_and_rotates_parameter_values(forms:
         """
     )
 
-    run = forms.runpytest_inprocess("-p", "no:cacheprovider", "-v")
+    run = forms.runpytest_inprocess("-p", "no:cacheprovider", "--short", "-v")
 
     run.assert_outcomes(passed=5, deselected=3)
     run.stdout.fnmatch_lines(["*test_kills?old?*", "*test_moves?new?*", "*test_stalls?old?*", "*test_reads?old?*"])
-    forms.runpytest_inprocess("-p", "no:cacheprovider", "--long").assert_outcomes(passed=8)
+    forms.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(passed=8)

@@ -28,12 +28,12 @@ OF_OTHER_PROGRAMS: Final = {
         "--combinations",
         "--figures",
         "--inputs",
-        "--long",
         "--millions",
         "--python",
         "--quick",
         "--seconds",
         "--seed",
+        "--short",
     ),  # of the tests
     *("--archives", "--packages", "--properties-file"),  # of spark-submit
     *("--build", "--help", "--set", "--system"),

@@ -12,7 +12,7 @@ API_NAMES: Final = MappingProxyType({int(key): name.title().replace("_", "") for
 """Kafka's names of the APIs, such as ``ListOffsets``, by API key."""
 _KEYS: Final = MappingProxyType({name: key for key, name in API_NAMES.items()})
 _ALWAYS: Final = ("Metadata", "SaslHandshake", "ApiVersions", "SaslAuthenticate")
-"""What each client sends when it connects."""
+"""The APIs that each client uses to connect; they are always allowed."""
 _SETS: Final = MappingProxyType(
     {
         "all": tuple(_KEYS),

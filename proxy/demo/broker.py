@@ -72,9 +72,6 @@ class Counters:
     requests: Counter[tuple[ApiKey, int]] = attrs.field(factory=Counter)
     """Requests by API key and version."""
 
-    def reset(self) -> None:
-        self.__init__()  # type: ignore[misc]
-
     @classmethod
     def total(cls, each: Iterable["Counters"]) -> "Counters":
         total = cls()

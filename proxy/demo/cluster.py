@@ -86,7 +86,7 @@ class EmbeddedCluster:
 
     def reset_counters(self) -> None:
         for broker in self.brokers.values():
-            broker.counters.reset()
+            broker.counters = Counters()
 
     def create_topic(
         self,

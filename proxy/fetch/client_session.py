@@ -8,11 +8,11 @@ partitions that have changed, not on the size of the session:
 * The offsets that the client was sent have the form of the rows of ``ResponseTemplate`` (the encoded response for
   "nothing new"), so changes are found by comparing bytes, and only after the template has changed.
 
-Sessions outlive connections, and sheets do not: a partition has changed if its offsets differ from those that this
-client was last sent, on any connection. Offsets count as sent as soon as the response is composed, as at a broker.
-If the response is lost, the client cannot continue this session: its next request has an old epoch and is refused
-(error 71), or begins a new session, whose first response has all partitions. To send unchanged offsets does no
-harm, so offsets count as not sent after an error, and for topics that a request named twice.
+A session outlives connections, a ``ResponseTemplate`` does not: a partition has changed if its offsets differ from
+those that this client was last sent, on any connection. Offsets count as sent as soon as the response is composed,
+as at a broker. If the response is lost, the client cannot continue this session: its next request has an old epoch
+and is refused (error 71), or begins a new session, whose first response has all partitions. To send unchanged
+offsets does no harm, so offsets count as not sent after an error, and for topics that a request named twice.
 
 The entries keep their order. Kafka's brokers move partitions that brought records to the end of a session, since
 they read it in order until a response is full (KAFKA-12330). Sidefetch does not read partitions in this order:

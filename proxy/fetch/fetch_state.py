@@ -111,6 +111,10 @@ class FetchState:
     )
 
     def __init__(self) -> None:
+        self._last: tuple[RequestLayout, RequestContext] | None = None
+        self._clear()
+
+    def _clear(self) -> None:
         self.requested: dict[PartitionKey, FetchPartition] = {}
         """The partitions to request from brokers, with their offsets, limits and epochs."""
         self.unreadable_errors: dict[tuple[Topic, int], int] = {}
@@ -126,7 +130,6 @@ class FetchState:
         self._known: dict[tuple[Topic, int], _Known] = {}
         self._names: list[_Name] = []
         """The names of the request's sections, in its order."""
-        self._last: tuple[RequestLayout, RequestContext] | None = None
         self._taken_in: tuple[Sequence[TopicSection], Topology] = ((), Topology())
 
     def update(
@@ -140,7 +143,7 @@ class FetchState:
         """
         if self._last != (layout, context):
             removed = tuple(self.requested)
-            self.__init__()  # type: ignore[misc]  # entries of another layout cannot be compared
+            self._clear()  # entries of another layout cannot be compared
             self._last = (layout, context)
             change = self.update(layout, sections, topology, context)
             return attrs.evolve(change, touched=(*removed, *change.touched))

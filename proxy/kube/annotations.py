@@ -382,7 +382,7 @@ def _parsed(
 
 def markdown_table() -> str:
     """Return the Markdown table for ``helm/README.md`` of all annotations, with default, meaning and values."""
-    rows = ["| annotation | default | what it is |", "|---|---|---|"]
+    rows = ["| annotation | default | meaning |", "|---|---|---|"]
     for each in ANNOTATIONS:
         default = f"`{each.default}`" if each.default else "none"
         rows.append(f"| `{PREFIX}{each.name}` | {default} | {each.meaning} Accepted: {each.kind.accepts}. |")

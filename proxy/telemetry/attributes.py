@@ -239,11 +239,11 @@ def markdown() -> str:
     spans = (f"| `{each.name}` | {each.kind} | {each.meaning} |" for each in SPANS)
     return "\n".join(
         [
-            "| span | kind | what it is |",
+            "| span | kind | meaning |",
             "|---|---|---|",
             *spans,
             "",
-            "| attribute | type | unit | of | what it is |",
+            "| attribute | type | unit | of | meaning |",
             "|---|---|---|---|---|",
             *(_row(each) for each in ATTRIBUTES),
             "",

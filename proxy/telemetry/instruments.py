@@ -453,7 +453,7 @@ DELAY: Final = Histogram(
 
 def markdown_table() -> str:
     """Return the Markdown table of all metrics in ``proxy/telemetry/METRICS.md``."""
-    rows = ["| OpenTelemetry | Prometheus | unit | by | what it is |", "|---|---|---|---|---|"]
+    rows = ["| OpenTelemetry | Prometheus | unit | by | meaning |", "|---|---|---|---|---|"]
     rows.append(f"| `{DELAY.name}` | `{DELAY.prometheus}` | {DELAY.unit} |  | {DELAY.meaning} |")
     rows += [
         f"| `{each.name}` | `{each.prometheus}` | {each.unit} | {', '.join(each.attributes)} | {each.meaning} |"

@@ -326,7 +326,7 @@ def markdown_tables() -> str:
 
 
 def _table(columns: tuple[LedgerColumn, ...]) -> str:
-    rows = ["| column | type | unit | in a run | what it is |", "|---|---|---|---|---|"]
+    rows = ["| column | type | unit | in a run | meaning |", "|---|---|---|---|---|"]
     for column in columns:
         rows.append(_line(column, column.name))
         rows += [_line(item, f"{column.name}[].{item.name}") for item in column.items]

@@ -23,10 +23,10 @@ from tests.bench import (
     idle,
     idle_cpu,
     latency,
-    patience_idle,
-    patience_memory,
-    patience_moving,
-    patience_wake,
+    long_poll_idle,
+    long_poll_memory,
+    long_poll_moving,
+    long_poll_wake,
     processes,
     scale,
     shared,
@@ -54,10 +54,10 @@ _CASES: Final = {
     "scale": scale.run,
     "start": start.run,
     "telemetry": telemetry.run,
-    "patience-idle": patience_idle.run,
-    "patience-moving": patience_moving.run,
-    "patience-wake": patience_wake.run,
-    "patience-memory": patience_memory.run,
+    "long-poll-idle": long_poll_idle.run,
+    "long-poll-moving": long_poll_moving.run,
+    "long-poll-wake": long_poll_wake.run,
+    "long-poll-memory": long_poll_memory.run,
     "shared-consumers": shared.run_consumers,
     "shared-behind": shared.run_behind,
     "shared-idle": shared_idle.run,
@@ -104,13 +104,13 @@ def _measured(chosen: Set[str], *, quick: bool) -> list[Table]:
     tables: list[Table] = []
     for name, run_alone in _WITHOUT_BROKERS.items():
         if name in chosen:
-            tables += _tables(name, partial(run_alone, quick=quick, tell=_tell))
+            tables += _tables(name, partial(run_alone, quick=quick, show_progress=_show_progress))
     if chosen & set(_CASES):
-        _tell(f"starting three brokers of Kafka {KAFKA}")
+        _show_progress(f"starting three brokers of Kafka {KAFKA}")
         with brokers() as cluster:
             for name, run in _CASES.items():
                 if name in chosen:
-                    tables += _tables(name, partial(run, cluster, quick=quick, tell=_tell))
+                    tables += _tables(name, partial(run, cluster, quick=quick, show_progress=_show_progress))
     return tables
 
 
@@ -124,7 +124,7 @@ def _tables(name: str, run: Callable[[], Sequence[Table]]) -> Sequence[Table]:
         return [Table(name, "", {}, (Expectation(f"{name}: was not measured: {first_line}", is_met=False),))]
 
 
-def _tell(line: str) -> None:
+def _show_progress(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 

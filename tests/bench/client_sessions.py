@@ -53,7 +53,7 @@ _MOST_US: Final = 1000
 """The limit for an idle fetch of 10,000 partitions within a session, in microseconds."""
 
 
-def run(*, quick: bool, tell: Callable[[str], None]) -> list[Table]:
+def run(*, quick: bool, show_progress: Callable[[str], None]) -> list[Table]:
     """Measure fetches of 1,000 and 10,000 idle partitions, in full and within a session."""
     tables: list[Table] = []
     for partitions in (1_000, 10_000):
@@ -62,7 +62,9 @@ def run(*, quick: bool, tell: Callable[[str], None]) -> list[Table]:
             "full": partial(_fetches, partitions, fetches, within=False),
             "within a session": partial(_fetches, partitions, fetches, within=True),
         }
-        measured = measure_all(f"{partitions} partitions", ways, rounds=2 if quick else 5, tell=tell)
+        measured = measure_all(
+            f"{partitions} partitions", ways, rounds=2 if quick else 5, show_progress=show_progress
+        )
         if partitions == 10_000:
             cpu_us = measured[_CPU].median("within a session")
             text = (
@@ -70,7 +72,9 @@ def run(*, quick: bool, tell: Callable[[str], None]) -> list[Table]:
             )
             measured[_CPU] = measured[_CPU].expecting(Expectation(text, is_met=cpu_us <= _MOST_US))
         tables += measured.values()
-    held = measure_all("10000 partitions", {"within a session": partial(_held, 10_000)}, rounds=2, tell=tell)
+    held = measure_all(
+        "10000 partitions", {"within a session": partial(_held, 10_000)}, rounds=2, show_progress=show_progress
+    )
     return [*tables, *held.values()]
 
 

@@ -46,7 +46,7 @@ _MOST_LATER: Final = 0.2
 """The largest additional delay, relative to a direct read from the same replica."""
 
 
-def run_wake(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
+def run_wake(cluster: KafkaCluster, *, quick: bool, show_progress: Callable[[str], None]) -> list[Table]:
     """Measure the time from the production of a record to its delivery, if only one broker has something new."""
     samples, rounds = (20, 1) if quick else (50, 3)
     near, far = _of(_LEADER, _NEAR), _of(_LEADER, _FAR)
@@ -85,13 +85,13 @@ def run_wake(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None])
         ]
         writer = Writer(cluster)
         writer.warm_up(_all())
-        tell("warming up")  # the brokers' JVMs compile their code
+        show_progress("warming up")  # the brokers' JVMs compile their code
         for case in cases:
             case.once(cluster, next(iter(case.ways)), writer, _WARM_UP_SAMPLES)
-        return [table for case in cases for table in _wake(case, cluster, writer, samples, rounds, tell)]
+        return [table for case in cases for table in _wake(case, cluster, writer, samples, rounds, show_progress)]
 
 
-def run_idle(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
+def run_idle(cluster: KafkaCluster, *, quick: bool, show_progress: Callable[[str], None]) -> list[Table]:
     """Measure the requests of an idle consumer at each broker, within the time that a fetch may wait there."""
     windows = 3 if quick else 8
     with _sides(cluster) as both:
@@ -102,7 +102,7 @@ def run_idle(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None])
         return [
             table
             for name, (reader, connections) in readers.items()
-            for table in _idle(name, reader, connections, cluster, both, windows, tell)
+            for table in _idle(name, reader, connections, cluster, both, windows, show_progress)
         ]
 
 
@@ -171,13 +171,18 @@ class _Case:
 
 
 def _wake(
-    case: _Case, cluster: KafkaCluster, writer: Writer, samples: int, rounds: int, tell: Callable[[str], None]
+    case: _Case,
+    cluster: KafkaCluster,
+    writer: Writer,
+    samples: int,
+    rounds: int,
+    show_progress: Callable[[str], None],
 ) -> list[Table]:
     def way(name: str) -> Callable[[], Mapping[Figure, float]]:
         return lambda: case.once(cluster, name, writer, samples)
 
     title = f"closest wake, {case.name}"
-    tables = measure_all(title, {name: way(name) for name in case.ways}, rounds=rounds, tell=tell)
+    tables = measure_all(title, {name: way(name) for name in case.ways}, rounds=rounds, show_progress=show_progress)
     direct, through = (tables[P50].median(name) for name in (case.compared_with, "Sidefetch"))
     text = (
         f"{title}: p50 {through:.3g} ms, {direct:.3g} ms from {case.compared_with}, "
@@ -195,7 +200,7 @@ def _idle(
     cluster: KafkaCluster,
     both: Sequence[Side],
     windows: int,
-    tell: Callable[[str], None],
+    show_progress: Callable[[str], None],
 ) -> Iterator[Table]:
     def way(side: Side) -> Callable[[], Mapping[Figure, float]]:
         def once() -> Mapping[Figure, float]:
@@ -206,7 +211,7 @@ def _idle(
                 after, seconds = broker_counts(cluster), time.monotonic() - began
                 consumer.finish()
             return {
-                Figure(f"fetches a patience at {node}", ""): (
+                Figure(f"fetches within the max wait at {node}", ""): (
                     (after[node].consumer_fetches - before[node].consumer_fetches) * _UPSTREAM_MAX_WAIT_S / seconds
                 )
                 for node in after
@@ -215,7 +220,7 @@ def _idle(
         return once
 
     case = f"closest idle, {name}"
-    tables = measure_all(case, {side.name: way(side) for side in both}, rounds=1, tell=tell)
+    tables = measure_all(case, {side.name: way(side) for side in both}, rounds=1, show_progress=show_progress)
     most = connections * (windows + 1) / windows  # one more may end within the time that is counted
     for figure, table in tables.items():
         seen = max(table.values["Sidefetch"])

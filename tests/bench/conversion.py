@@ -62,7 +62,7 @@ class _Log:
     """The size of the values."""
 
 
-def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
+def run(cluster: KafkaCluster, *, quick: bool, show_progress: Callable[[str], None]) -> list[Table]:
     """MB/s of values, and CPU seconds for each GB of them: broker and Sidefetch together.
 
     Of zstd, brokers give old clients nothing.
@@ -73,7 +73,7 @@ def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> l
         sidefetch = stage.enter_context(Sidefetch(cluster.bootstrap))
         for shape in _SHAPES:
             log = _Log(shape.topic, megabytes if shape.size > 100 else megabytes // 4)
-            tell(f"writing {shape.name}")
+            show_progress(f"writing {shape.name}")
             for each in (cluster, converting):
                 create_topics(each, {log.topic: _PARTITIONS})
                 _fill(each, log, shape)
@@ -89,10 +89,14 @@ def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> l
                 ways["no conversion"] = _new_way(cluster, log)
                 for way in ways.values():  # the brokers' JVMs compile their code
                     way()
-                measured = measure_all(f"{shape.name} by Fetch v{version}", ways, rounds=rounds, tell=tell)
+                measured = measure_all(
+                    f"{shape.name} by Fetch v{version}", ways, rounds=rounds, show_progress=show_progress
+                )
                 tables += _judged(measured)
         log = _Log(_SHAPES[0].topic, megabytes)
-        tables += measure_all("chunks, Fetch v1", dict(_chunks(cluster, log)), rounds=rounds, tell=tell).values()
+        tables += measure_all(
+            "chunks, Fetch v1", dict(_chunks(cluster, log)), rounds=rounds, show_progress=show_progress
+        ).values()
     return tables
 
 
@@ -164,12 +168,12 @@ def old_read(job: OldJob) -> OldCount:
     return OldCount(**json.loads(done.stdout))
 
 
-def run_memory(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
+def run_memory(cluster: KafkaCluster, *, quick: bool, show_progress: Callable[[str], None]) -> list[Table]:
     """KIP-283's own test: 250 partitions, each asked for 1 MB at once, by a client of Fetch v1, and by eight."""
     partitions, megabytes = (50, 200) if quick else (250, 1000)
     topic = "conversion-memory"
     create_topics(cluster, {topic: partitions})
-    tell("writing records")
+    show_progress("writing records")
     _fill_many(cluster, topic, partitions, megabytes)
     peaks: dict[str, list[float]] = {}
     for name, clients in (("one client", 1), ("eight clients", 8)):
@@ -179,7 +183,7 @@ def run_memory(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None
                 counts = list(at_once.map(old_read, [job] * clients))
             assert {count.records for count in counts} == {megabytes * 1000}
             peaks[name] = [resident_mib(sidefetch.process.pid, "VmHWM")]
-            tell(f"{name}: {peaks[name][0]:.0f} MiB")
+            show_progress(f"{name}: {peaks[name][0]:.0f} MiB")
     table = Table("memory while converting: peak", "MiB", peaks)
     most = max(max(each) for each in peaks.values())
     return [table.expecting(Expectation(f"{table.case}: {most:.0f} MiB, at most 150", is_met=most <= 150))]

@@ -30,7 +30,7 @@ _LEAST: Final = {1024: 2600, 100: 1000}
 """MB/s to magic 1, not compressed, compiled; by the size of the records."""
 
 
-def run(*, quick: bool, tell: Callable[[str], None]) -> list[Table]:
+def run(*, quick: bool, show_progress: Callable[[str], None]) -> list[Table]:
     """To magic 1 and 0 of every codec, with records of 1 KiB and 100 B; up again; with chunks of several sizes."""
     kernels = {"interpreted": load_interpreted()} | ({"compiled": COMPILED} if COMPILED else {})
     rounds = 2 if quick else 5
@@ -38,7 +38,7 @@ def run(*, quick: bool, tell: Callable[[str], None]) -> list[Table]:
     tables: list[Table] = []
 
     def case(name: str, ways: Mapping[str, Callable[[], Mapping[Figure, float]]]) -> dict[Figure, Table]:
-        measured = measure_all(name, ways, rounds=rounds, tell=tell)
+        measured = measure_all(name, ways, rounds=rounds, show_progress=show_progress)
         tables.extend(measured.values())
         return measured
 

@@ -44,8 +44,11 @@ _GRIDS: Final = (
         (
             _Row(r"idle, ([\d,]+) partitions", "a fetch of {0}, both ways"),
             _Row(r"idle, ([\d,]+) partitions: to begin and end", "to begin and end the sessions of {0}"),
-            _Row(r"patience idle, (1,000|10,000) partitions: (.*)", "a consumer of {0}: {1}"),
-            _Row(r"closest idle, (.*): fetches a patience at \d", "{0}: fetches at each broker in five seconds"),
+            _Row(r"long poll idle, (1,000|10,000) partitions: (.*)", "a consumer of {0}: {1}"),
+            _Row(
+                r"closest idle, (.*): fetches within the max wait at \d",
+                "{0}: fetches at each broker in five seconds",
+            ),
         ),
         _DIRECTLY,
     ),
@@ -67,9 +70,9 @@ _GRIDS: Final = (
     _Grid(
         "from writing a record to its arrival, p50 and p99; what it costs",
         (
-            _Row(rf"patience wake, (.*): {_DELIVERY}", "1,000 idle partitions, {0}"),
-            _Row(rf"patience moving, (.*): {_DELIVERY}", "{0}"),
-            _Row(r"patience moving, (.*): (fetches at the broker|CPU of the broker)", "{0}: {1}"),
+            _Row(rf"long poll wake, (.*): {_DELIVERY}", "1,000 idle partitions, {0}"),
+            _Row(rf"long poll moving, (.*): {_DELIVERY}", "{0}"),
+            _Row(r"long poll moving, (.*): (fetches at the broker|CPU of the broker)", "{0}: {1}"),
         ),
         _DIRECTLY,
     ),
@@ -104,7 +107,7 @@ _GRIDS: Final = (
         (
             _Row(r"memory of Sidefetch", "memory"),
             _Row(r"(an idle client of [\d,]+ partitions): memory of a client", "memory of {0}"),
-            _Row(r"(patience memory, .*): peak memory", "{0}: peak"),
+            _Row(r"(long poll memory, .*): peak memory", "{0}: peak"),
             _Row(r"(memory while converting): peak", "{0}: peak"),
             _Row(r"idle CPU, ([\d,]+) partitions, Fetch v11", "an idle fetch of {0} partitions: CPU"),
             _Row(r"(1 % busy), Fetch v11: CPU", "{0}: CPU of a fetch"),
@@ -126,15 +129,15 @@ _SUMMARY: Final = _Grid(
     (
         _Row(r"idle, (1,000) partitions", "fetch of {0} idle partitions, both ways"),
         _Row(
-            r"patience idle, (1,000) partitions: fetches at the broker",
+            r"long poll idle, (1,000) partitions: fetches at the broker",
             "fetches of an idle consumer of {0} partitions, at the broker",
         ),
         _Row(
-            r"patience idle, (1,000) partitions: bytes at the broker, both ways",
+            r"long poll idle, (1,000) partitions: bytes at the broker, both ways",
             "bytes of that consumer, at the broker",
         ),
         _Row(
-            rf"patience wake, librdkafka: {_DELIVERY}",
+            rf"long poll wake, librdkafka: {_DELIVERY}",
             "delivery to librdkafka on 1,000 idle partitions, p50 and p99",
         ),
         _Row(r"reading 1 KiB records, (1) client: speed", "throughput, {0} client, records of 1 KiB"),

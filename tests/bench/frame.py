@@ -84,11 +84,13 @@ def in_turns(ways: Mapping[str, Callable[[], T]], *, rounds: int) -> Iterator[tu
             yield number, name, ways[name]()
 
 
-def measure(case: str, unit: str, ways: Sequence[Way], *, rounds: int, tell: Callable[[str], None]) -> Table:
+def measure(
+    case: str, unit: str, ways: Sequence[Way], *, rounds: int, show_progress: Callable[[str], None]
+) -> Table:
     """Run every way *rounds* times, in turns."""
     values: dict[str, list[float]] = {way.name: [] for way in ways}
     for number, name, value in in_turns({way.name: way.run for way in ways}, rounds=rounds):
-        tell(f"{case}, round {number + 1} of {rounds}: {name} {figure_text(value)} {unit}")
+        show_progress(f"{case}, round {number + 1} of {rounds}: {name} {figure_text(value)} {unit}")
         values[name].append(value)
     return Table(case, unit, values)
 
@@ -98,13 +100,13 @@ def measure_all(
     ways: Mapping[str, Callable[[], Mapping[Figure, float]]],
     *,
     rounds: int,
-    tell: Callable[[str], None],
+    show_progress: Callable[[str], None],
 ) -> dict[Figure, Table]:
     """Measure ways that return several figures each; return a table for each figure."""
     values: dict[Figure, dict[str, list[float]]] = {}
     for number, name, found in in_turns(ways, rounds=rounds):
         reported = ", ".join(f"{figure.name} {figure_text(value)} {figure.unit}" for figure, value in found.items())
-        tell(f"{case}, round {number + 1} of {rounds}: {name}: {reported}")
+        show_progress(f"{case}, round {number + 1} of {rounds}: {name}: {reported}")
         for figure, value in found.items():
             values.setdefault(figure, {way: [] for way in ways})[name].append(value)
     return {

@@ -21,7 +21,7 @@ _SETTLE_S: Final = 0.5
 """After a client has gone: for its session to be closed."""
 
 
-def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
+def run(cluster: KafkaCluster, *, quick: bool, show_progress: Callable[[str], None]) -> list[Table]:
     """Measure the bytes of a fetch between brokers and their client; report the creation of the session apart."""
     sizes = (100, 1_000) if quick else (100, 1_000, 10_000)
     with cluster.tap() as tap, Sidefetch(tap.bootstrap, options=("--upstream-max-wait", "0")) as sidefetch:
@@ -29,7 +29,11 @@ def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> l
             "direct": f"127.0.0.1:{cluster.brokers[NODE].tap_port}",
             "Sidefetch": address_of(NODE, sidefetch.bootstrap),
         }
-        return [table for size in sizes for table in _at(size, idle_topics(cluster, size), ways, tap, quick, tell)]
+        return [
+            table
+            for size in sizes
+            for table in _at(size, idle_topics(cluster, size), ways, tap, quick, show_progress)
+        ]
 
 
 def _at(
@@ -38,7 +42,7 @@ def _at(
     addresses: Mapping[str, str],
     tap: Tap,
     quick: bool,
-    tell: Callable[[str], None],
+    show_progress: Callable[[str], None],
 ) -> list[Table]:
     steady: dict[str, list[float]] = {name: [] for name in addresses}
     once: list[float] = []
@@ -64,7 +68,9 @@ def _at(
         return Way(name, once_through)
 
     case = f"idle, {size:,} partitions"
-    table = measure(case, "B a fetch", [way(name) for name in addresses], rounds=2 if quick else 3, tell=tell)
+    table = measure(
+        case, "B a fetch", [way(name) for name in addresses], rounds=2 if quick else 3, show_progress=show_progress
+    )
     worst = max(steady["Sidefetch"])
     return [
         table.expecting(

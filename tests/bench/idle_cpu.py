@@ -48,15 +48,17 @@ _OPTIONS: Final = (
 )
 
 
-def run(*, quick: bool, tell: Callable[[str], None]) -> list[Table]:
+def run(*, quick: bool, show_progress: Callable[[str], None]) -> list[Table]:
     """Measure the CPU time of Sidefetch and the C program per fetch, and the requests that reach the broker."""
     sizes = (100, _MOST_PARTITIONS) if quick else (100, 1_000, 10_000, _MOST_PARTITIONS)
     cases = product(sizes, _VERSIONS)
-    tables = [table for size, version in cases for table in _at(size, version, quick=quick, tell=tell)]
-    return [*tables, *_busy(_MOST_PARTITIONS, _VERSIONS[-1], quick=quick, tell=tell)]
+    tables = [
+        table for size, version in cases for table in _at(size, version, quick=quick, show_progress=show_progress)
+    ]
+    return [*tables, *_busy(_MOST_PARTITIONS, _VERSIONS[-1], quick=quick, show_progress=show_progress)]
 
 
-def _at(size: int, version: int, *, quick: bool, tell: Callable[[str], None]) -> Iterator[Table]:
+def _at(size: int, version: int, *, quick: bool, show_progress: Callable[[str], None]) -> Iterator[Table]:
     case = f"idle CPU, {size:,} partitions, Fetch v{version}"
     with contextlib.ExitStack() as stage:
         cluster = stage.enter_context(embedded(size // _PER_TOPIC, _PER_TOPIC))
@@ -71,14 +73,14 @@ def _at(size: int, version: int, *, quick: bool, tell: Callable[[str], None]) ->
             Way("Sidefetch", partial(_cpu_us, client, sidefetch.process.pid, seconds)),
         ]
         before, began_s = cluster.counts(), time.monotonic()
-        table = measure(case, "us a fetch", ways, rounds=_ROUNDS, tell=tell)
+        table = measure(case, "us a fetch", ways, rounds=_ROUNDS, show_progress=show_progress)
         after, took_s = cluster.counts(), time.monotonic() - began_s
     yield table.expecting(*_expected(table)) if size == _MOST_PARTITIONS else table
     yield _at_most(f"{case}: fetches at the broker", "/s", (after.fetches - before.fetches) / took_s, _MOST_FETCHES)
     yield _at_most(f"{case}: bytes at the broker", "B/s", (after.bytes - before.bytes) / took_s, _MOST_BYTES)
 
 
-def _busy(size: int, version: int, *, quick: bool, tell: Callable[[str], None]) -> Iterator[Table]:
+def _busy(size: int, version: int, *, quick: bool, show_progress: Callable[[str], None]) -> Iterator[Table]:
     """One partition of each topic has something new in every fetch."""
     topics, case = size // _PER_TOPIC, f"1 % busy, Fetch v{version}"
     with contextlib.ExitStack() as stage:
@@ -94,7 +96,7 @@ def _busy(size: int, version: int, *, quick: bool, tell: Callable[[str], None]) 
             stage.enter_context(client)
             _wait_until_parked(cluster, client, is_quiet=not busy)
             ways[name] = partial(_cost, client, cluster, sidefetch.process.pid, 1.0 if quick else 3.0)
-        measured = measure_all(case, ways, rounds=_ROUNDS, tell=tell)
+        measured = measure_all(case, ways, rounds=_ROUNDS, show_progress=show_progress)
     alone, idle, among = (measured[_CPU].median(name) for name in ways)
     ratio = (among - idle) / alone
     text = f"{case}: the busy partitions cost {ratio:.2f} of their cost alone, at most {_MOST_OF_BUSY:g}"

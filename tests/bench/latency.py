@@ -37,11 +37,11 @@ _PACE: Final = Figure("pace", "fetches/s")
 _MOST_ADDED_MS: Final = {_P50: 0.2, _P99: 1.0}
 
 
-def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
+def run(cluster: KafkaCluster, *, quick: bool, show_progress: Callable[[str], None]) -> list[Table]:
     """Measure fetches in order and out of order, and while another client's records are converted."""
     fetches, rounds = (2_000, 3) if quick else (3_000, 5)
     create_topics(cluster, {_TOPIC: 1, _CONVERTED: _CONVERTED_PARTITIONS})
-    tell("writing records")
+    show_progress("writing records")
     _write_apart(cluster, fetches)
     fill(cluster, _CONVERTED, _CONVERTED_PARTITIONS, megabytes=_CONVERTED_MEGABYTES)
     with rivals(cluster) as others, Sidefetch(cluster.bootstrap) as sidefetch:
@@ -57,7 +57,7 @@ def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> l
             ways = {way: _way(Pace(address, _TOPIC, fetches, _PER_S, step)) for way, address in addresses.items()}
             for way in ways.values():  # the brokers' JVMs compile their code
                 way()
-            return measure_all(f"one record a fetch, {name}", ways, rounds=rounds, tell=tell)
+            return measure_all(f"one record a fetch, {name}", ways, rounds=rounds, show_progress=show_progress)
 
         tables = [*_judged(case("in order", addresses)), *_judged(case("out of order", both, _STEP))]
         with _converting(through):

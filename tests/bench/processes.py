@@ -29,7 +29,7 @@ _CLIENTS: Final = 16
 _SHARED: Final = ("--share-ports", "on")
 
 
-def run(*, quick: bool, tell: Callable[[str], None]) -> list[Table]:
+def run(*, quick: bool, show_progress: Callable[[str], None]) -> list[Table]:
     """Fetches a second of all clients together, and the CPU of all processes together."""
     with contextlib.ExitStack() as stage:
         cluster = stage.enter_context(embedded(1, _PARTITIONS))
@@ -42,7 +42,7 @@ def run(*, quick: bool, tell: Callable[[str], None]) -> list[Table]:
             "two processes": partial(_polled, [first, second], seconds),
         }
         case = f"idle fetches of {_PARTITIONS} partitions, {_CLIENTS} clients"
-        return list(measure_all(case, ways, rounds=2 if quick else 5, tell=tell).values())
+        return list(measure_all(case, ways, rounds=2 if quick else 5, show_progress=show_progress).values())
 
 
 def _polled(processes: Sequence[Sidefetch], seconds: float) -> Mapping[Figure, float]:

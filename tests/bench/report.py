@@ -26,10 +26,10 @@ PAGES: Final = {_HERE / "RESULTS.md": digest, _HERE.parents[1] / "README.md": su
 _DRAWN: Final = {
     r"reading 1 KiB records, (\d+ clients?): speed": "{0}, records of 1 KiB",
     r"one record a fetch, (in order|out of order): p50": "one record a fetch, {0}: p50",
-    r"patience idle, (1,000|10,000) partitions: bytes at the broker, both ways": (
+    r"long poll idle, (1,000|10,000) partitions: bytes at the broker, both ways": (
         "a consumer of {0} idle partitions: bytes at the broker"
     ),
-    r"patience idle, (10,000) partitions: CPU of the broker": (
+    r"long poll idle, (10,000) partitions: CPU of the broker": (
         "a consumer of {0} idle partitions: CPU of the broker"
     ),
 }

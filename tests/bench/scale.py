@@ -24,7 +24,7 @@ _MOST_A_PARTITION_KB: Final = 0.25
 _SETTLE_S: Final = 3.0
 
 
-def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
+def run(cluster: KafkaCluster, *, quick: bool, show_progress: Callable[[str], None]) -> list[Table]:
     """Thousands with a few idle partitions each, directly and through Sidefetch; then few clients of thousands."""
     create_topics(cluster, _TOPIC)
     clients, seconds = (500, 5.0) if quick else (2_000, 10.0)
@@ -40,12 +40,12 @@ def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> l
 
     ways = {"direct": way(0), "Sidefetch": way(1)}
     case = f"{clients:,} clients of {_TOPIC['scale']} idle partitions"
-    tables = list(measure_all(case, ways, rounds=1 if quick else 2, tell=tell).values())
+    tables = list(measure_all(case, ways, rounds=1 if quick else 2, show_progress=show_progress).values())
     for size in sizes:
         topics = idle_topics(cluster, size)
         case = f"an idle client of {size:,} partitions"
         way_of_memory = {"Sidefetch": lambda topics=topics: _memory(cluster, topics)}
-        measured = measure_all(case, way_of_memory, rounds=1 if quick else 2, tell=tell)[_MEMORY]
+        measured = measure_all(case, way_of_memory, rounds=1 if quick else 2, show_progress=show_progress)[_MEMORY]
         most_kb = _MOST_KB + _MOST_A_PARTITION_KB * size
         found_kb = measured.median("Sidefetch")
         text = f"{case}: {found_kb:,.0f} kB, under {most_kb:,.0f}"

@@ -93,7 +93,7 @@ _TOPICS_EACH, _PARTITIONS_EACH = 5, 5
 """A consumer's share: so many topics, and so many partitions of each."""
 
 
-def run_consumers(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
+def run_consumers(cluster: KafkaCluster, *, quick: bool, show_progress: Callable[[str], None]) -> list[Table]:
     """Consumers of the same six partitions, two on each broker: with one client id, and with an id each."""
     consumers, seconds, rounds = (10, 3.0, 1) if quick else (20, 10.0, 3)
     nodes = list(cluster.brokers)
@@ -117,10 +117,10 @@ def run_consumers(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], N
             jobs = _same_jobs(cluster, by_way[name], count, own_ids=name == PRINCIPAL)
             return lambda: load.measure(by_way[name], jobs)
 
-        workload = workload.warmed_up(_same_jobs(cluster, by_way[DIRECT], consumers), tell)
+        workload = workload.warmed_up(_same_jobs(cluster, by_way[DIRECT], consumers), show_progress)
         ways = {_ONE: way(DIRECT, 1), **{name: way(name) for name in (DIRECT, *SHARE_READS)}}
         case = f"{consumers} consumers of the same partitions"
-        tables = measure_all(case, ways, rounds=rounds, tell=tell)
+        tables = measure_all(case, ways, rounds=rounds, show_progress=show_progress)
     direct = {figure: tables[figure].median(DIRECT) for figure in (P50, P99)}
     limits = {
         _SENT: _MOST_SENT * tables[_SENT].median(_ONE),
@@ -131,12 +131,12 @@ def run_consumers(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], N
     return _judged(tables, limits, (CLIENT_ID, PRINCIPAL))
 
 
-def run_behind(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
+def run_behind(cluster: KafkaCluster, *, quick: bool, show_progress: Callable[[str], None]) -> list[Table]:
     """Consumers at the end of partitions, with and without others that read a backlog, each at other offsets."""
     at_end, behind, megabytes, seconds, rounds = (40, 4, 60, 2.0, 1) if quick else (190, 10, 300, 10.0, 2)
     topics = {_BACKLOG: _BACKLOG_PARTITIONS}
     create_topics(cluster, topics)
-    tell("writing records")
+    show_progress("writing records")
     fill(cluster, _BACKLOG, _BACKLOG_PARTITIONS, megabytes=megabytes)
     writer = Writer(cluster)
     writer.warm_up(topics)
@@ -147,16 +147,18 @@ def run_behind(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None
             job = Job(side.address, topics, leader=by_way[DIRECT].address)
             return lambda: _beside_a_backlog(writer, [job] * at_end, backlogs(job, behind, megabytes), seconds)
 
-        tell("warming up")  # the broker's JVM compiles its code
+        show_progress("warming up")  # the broker's JVM compiles its code
         read_all(backlogs(Job(by_way[DIRECT].address, topics), behind, megabytes))
-        tables = measure_all(case, {name: way(side) for name, side in by_way.items()}, rounds=rounds, tell=tell)
+        tables = measure_all(
+            case, {name: way(side) for name, side in by_way.items()}, rounds=rounds, show_progress=show_progress
+        )
     found, least = tables[_SPEED].median(CLIENT_ID), _LEAST_SPEED * tables[_SPEED_ALONE].median(CLIENT_ID)
     text = f"{tables[_SPEED].case}: {CLIENT_ID} {figure_text(found)} MB/s, at least {figure_text(least)}"
     tables[_SPEED] = tables[_SPEED].expecting(Expectation(text, is_met=found >= least))
     return list(tables.values())
 
 
-def run_partitions(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
+def run_partitions(cluster: KafkaCluster, *, quick: bool, show_progress: Callable[[str], None]) -> list[Table]:
     """Consumers with a share of many partitions each, few of which get records: no consumer reads another's."""
     partitions, seconds, rounds = (1_000, 4.0, 1) if quick else (5_000, 10.0, 2)
     topics = idle_topics(cluster, partitions)
@@ -173,13 +175,13 @@ def run_partitions(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], 
             places=everywhere[:: partitions // _MOVING + 1],  # a divisor would be the same topic each time
             size=1_024,
             seconds=seconds,
-        ).warmed_up(jobs[DIRECT], tell)
+        ).warmed_up(jobs[DIRECT], show_progress)
 
         def way(name: str) -> Callable[[], Mapping[Figure, float]]:
             return lambda: workload.measure(by_way[name], jobs[name])
 
         case = f"{len(jobs[DIRECT])} consumers of {partitions:,} partitions, {_MOVING} of them moving"
-        tables = measure_all(case, {name: way(name) for name in by_way}, rounds=rounds, tell=tell)
+        tables = measure_all(case, {name: way(name) for name in by_way}, rounds=rounds, show_progress=show_progress)
     direct = {figure: tables[figure].median(DIRECT) for figure in (P50, BROKER_CPU)}
     limits = {P50: direct[P50] + _MOST_ADDED_MS, BROKER_CPU: direct[BROKER_CPU]}
     return _judged(tables, limits, (CLIENT_ID,))
@@ -257,9 +259,9 @@ class _Workload:
     alone: float = 0.0
     """CPU of *nodes* without consumers, in seconds a second."""
 
-    def warmed_up(self, jobs: Sequence[Job], tell: Callable[[str], None]) -> "_Workload":
+    def warmed_up(self, jobs: Sequence[Job], show_progress: Callable[[str], None]) -> "_Workload":
         """Let the brokers' JVMs compile their code; then measure the brokers' own CPU."""
-        tell("warming up")
+        show_progress("warming up")
         with followers(jobs) as crowd:
             self._write(_WARM_UP_S)
             crowd.finish()

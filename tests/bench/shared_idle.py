@@ -26,7 +26,7 @@ _OPTIONS: Final = ("--max-connections", "4000", "--max-connections-per-peer", "4
 _SETTLE_S: Final = 2.0
 
 
-def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
+def run(cluster: KafkaCluster, *, quick: bool, show_progress: Callable[[str], None]) -> list[Table]:
     """Clients of ten idle partitions: with one client id, and with an id each if they share by principal."""
     create_topics(cluster, _TOPIC)
     clients, seconds, rounds = (400, 3.0, 1) if quick else (2_000, 10.0, 2)
@@ -42,7 +42,9 @@ def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> l
         return once
 
     case = f"{clients:,} idle clients of the same {sum(_TOPIC.values())} partitions"
-    tables = measure_all(case, {name: way(name) for name in (DIRECT, *SHARE_READS)}, rounds=rounds, tell=tell)
+    tables = measure_all(
+        case, {name: way(name) for name in (DIRECT, *SHARE_READS)}, rounds=rounds, show_progress=show_progress
+    )
     return [
         table.expecting(
             *(expect_at_most(table, name, _LIMITS[figure]) for name in (CLIENT_ID, PRINCIPAL) if figure in _LIMITS)

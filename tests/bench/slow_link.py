@@ -19,7 +19,7 @@ _PARTITIONS: Final = (1, 4)
 _LEAST_RATIO: Final = 2.0
 
 
-def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
+def run(cluster: KafkaCluster, *, quick: bool, show_progress: Callable[[str], None]) -> list[Table]:
     """MB/s of fetches of 16 KiB, one at a time: direct, and through Sidefetch that does and does not read ahead."""
     megabytes = 4 if quick else 8
     tables = []
@@ -39,7 +39,7 @@ def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> l
             fill(cluster, topic, partitions, megabytes=megabytes, batch_bytes=_FETCH_BYTES // 2)
             ways = [_way(name, address, topic, partitions) for name, address in addresses.items()]
             case = f"5 ms away, {partitions} partition{'s' * (partitions > 1)}, 16 KiB a fetch"
-            table = measure(case, "MB/s", ways, rounds=2 if quick else 5, tell=tell)
+            table = measure(case, "MB/s", ways, rounds=2 if quick else 5, show_progress=show_progress)
             ratio = table.ratio("Sidefetch, --read-ahead on")
             text = f"{case}: {ratio:.1f} times as fast as direct, at least {_LEAST_RATIO:g}"
             tables.append(table.expecting(Expectation(text, is_met=ratio >= _LEAST_RATIO)))

@@ -24,10 +24,10 @@ _GIVEN_UP_S: Final = 30.0
 _AGAIN_S: Final = 0.005
 
 
-def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
+def run(cluster: KafkaCluster, *, quick: bool, show_progress: Callable[[str], None]) -> list[Table]:
     """Measure ten starts, and for comparison those of an empty Python program."""
     ways = {"Sidefetch": lambda: _start(cluster.bootstrap), "python -c pass": _nothing}
-    measured = measure_all("start", ways, rounds=5 if quick else 10, tell=tell)
+    measured = measure_all("start", ways, rounds=5 if quick else 10, show_progress=show_progress)
     answers = measured[_ANSWERS]
     found_s = answers.median("Sidefetch")
     text = f"{answers.case}: {found_s:.2f} s, under {_MOST_S:g}"

@@ -22,10 +22,10 @@ _ROUNDS: Final = 15
 """Not configured and off run the same code; the medians of five differ by some per cent all the same."""
 
 
-def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
+def run(cluster: KafkaCluster, *, quick: bool, show_progress: Callable[[str], None]) -> list[Table]:
     """MB/s of records of 1 KiB; traces go to a server that takes everything and looks at nothing."""
     create_topics(cluster, {_TOPIC: _PARTITIONS})
-    tell("writing records")
+    show_progress("writing records")
     megabytes = 64 if quick else 256
     fill(cluster, _TOPIC, _PARTITIONS, megabytes=megabytes)
     with contextlib.ExitStack() as stage:
@@ -46,10 +46,16 @@ def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> l
             way_of("1 %", ("--ledger", ledger(), "--ledger-sample", "0.01"), {**sink, **rarely}),
             way_of("full", ("--ledger", ledger(), "--admin-listen", admin), sink),
         ]
-        tell("warming up")
+        show_progress("warming up")
         for way in ways:
             way.run()
-        table = measure("telemetry, reading 1 KiB records", "MB/s", ways, rounds=3 if quick else _ROUNDS, tell=tell)
+        table = measure(
+            "telemetry, reading 1 KiB records",
+            "MB/s",
+            ways,
+            rounds=3 if quick else _ROUNDS,
+            show_progress=show_progress,
+        )
     off = table.ratio("off")
     return [
         table.expecting(

@@ -26,7 +26,7 @@ def test_ways_take_turns_and_each_round_begins_with_another() -> None:
 
         return Way(name, run)
 
-    table = measure("case", "s", [way("a", 1), way("b", 2), way("c", 3)], rounds=3, tell=lambda _: None)
+    table = measure("case", "s", [way("a", 1), way("b", 2), way("c", 3)], rounds=3, show_progress=lambda _: None)
 
     assert order == ["a", "b", "c", "b", "c", "a", "c", "a", "b"]
     assert table.values == {"a": [1, 1, 1], "b": [2, 2, 2], "c": [3, 3, 3]}
@@ -35,7 +35,7 @@ def test_ways_take_turns_and_each_round_begins_with_another() -> None:
 def test_each_round_is_reported() -> None:
     printed: list[str] = []
 
-    measure("case", "MB/s", [Way("direct", lambda: 2300.4)], rounds=2, tell=printed.append)
+    measure("case", "MB/s", [Way("direct", lambda: 2300.4)], rounds=2, show_progress=printed.append)
 
     assert printed == ["case, round 1 of 2: direct 2,300 MB/s", "case, round 2 of 2: direct 2,300 MB/s"]
 
@@ -89,7 +89,7 @@ def test_figures_that_are_measured_at_once_become_a_table_each_of_the_ways_that_
         "case",
         {"direct": lambda: {speed: 4.0}, "Sidefetch": lambda: {speed: 2.0, own: 7.0}},
         rounds=2,
-        tell=printed.append,
+        show_progress=printed.append,
     )
 
     assert tables == {

@@ -30,10 +30,10 @@ _MOST_IDLE_MIB: Final = 50
 _IDLE_STARTS: Final = 3
 
 
-def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
+def run(cluster: KafkaCluster, *, quick: bool, show_progress: Callable[[str], None]) -> list[Table]:
     """Records of 1 KiB, not compressed; then Sidefetch's resident memory."""
     create_topics(cluster, {_TOPIC: _PARTITIONS})
-    tell("writing records")
+    show_progress("writing records")
     megabytes = 64 if quick else 128
     fill(cluster, _TOPIC, _PARTITIONS, megabytes=megabytes)
     idle = [_idle_mib(cluster.bootstrap) for _ in range(_IDLE_STARTS)]
@@ -50,10 +50,10 @@ def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> l
                 for name, address, pid in places
             }
             case = f"reading 1 KiB records, {clients} client{'s' * (clients > 1)}"
-            tell("warming up")
+            show_progress("warming up")
             for way in ways.values():  # the brokers' JVMs compile their code
                 way()
-            measured = measure_all(case, ways, rounds=3 if quick else 5, tell=tell)
+            measured = measure_all(case, ways, rounds=3 if quick else 5, show_progress=show_progress)
             measured[_SPEED] = measured[_SPEED].expecting(*_expected(measured[_SPEED]))
             tables += measured.values()
         after, peak = (resident_mib(sidefetch.process.pid, field) for field in ("VmRSS", "VmHWM"))

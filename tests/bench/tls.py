@@ -21,7 +21,7 @@ _LEAST_RATIO: Final = 0.1
 cost."""
 
 
-def run(*, quick: bool, tell: Callable[[str], None]) -> list[Table]:
+def run(*, quick: bool, show_progress: Callable[[str], None]) -> list[Table]:
     """MB/s of records of 1 KiB, with brokers of its own."""
     megabytes = 64 if quick else 256
     with contextlib.ExitStack() as stage:
@@ -32,12 +32,12 @@ def run(*, quick: bool, tell: Callable[[str], None]) -> list[Table]:
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": authority.issue("127.0.0.1", file="broker").both,
         }
-        tell(f"starting three brokers of Kafka {KAFKA} that speak TLS")
+        show_progress(f"starting three brokers of Kafka {KAFKA} that speak TLS")
         cluster = stage.enter_context(
             KafkaCluster(KAFKA, quick=False, heap_mib=1024, settings=settings, listeners=("TLS",))
         )
         create_topics(cluster, {_TOPIC: _PARTITIONS})
-        tell("writing records")
+        show_progress("writing records")
         fill(cluster, _TOPIC, _PARTITIONS, megabytes=megabytes)
         options = ["--upstream-tls", "on", "--upstream-tls-ca", str(authority.path)]
         plain = stage.enter_context(Sidefetch(cluster.bootstrap))
@@ -46,10 +46,12 @@ def run(*, quick: bool, tell: Callable[[str], None]) -> list[Table]:
             reading_way("Sidefetch, plaintext", address_of(NODE, plain.bootstrap), _TOPIC, _PARTITIONS, megabytes),
             reading_way("Sidefetch, TLS", address_of(NODE, secured.bootstrap), _TOPIC, _PARTITIONS, megabytes),
         ]
-        tell("warming up")
+        show_progress("warming up")
         for way in ways:
             way.run()
-        table = measure("TLS, reading 1 KiB records", "MB/s", ways, rounds=3 if quick else 5, tell=tell)
+        table = measure(
+            "TLS, reading 1 KiB records", "MB/s", ways, rounds=3 if quick else 5, show_progress=show_progress
+        )
     ratio = table.ratio("Sidefetch, TLS")
     return [
         table.expecting(

@@ -88,13 +88,17 @@ def _measured(
         rows = base_rows * copies
         size_bytes = sum(each.stat().st_size for each in path.glob("*.parquet"))
         sizes.append({"rows": rows, "tiled_bytes_a_row": size_bytes / rows, "written_rows_a_s": rows / made_s})
-        _tell(f"{rows:,} rows of exchanges, {size_bytes / 1e6:,.0f} MB as Parquet, in which copies take little")
+        _show_progress(
+            f"{rows:,} rows of exchanges, {size_bytes / 1e6:,.0f} MB as Parquet, in which copies take little"
+        )
         runs = {"DuckDB": by_duckdb(path, cores), "Spark": by_spark(spark, path)}
         for query in QUERIES:
             ways = [Way(name, _rate(run[query.name], rows)) for name, run in runs.items()]
             for way in ways:
                 way.run()
-            tables.append(measure(f"{rows:,} rows: {query.name}", "rows/s", ways, rounds=rounds, tell=_tell))
+            tables.append(
+                measure(f"{rows:,} rows: {query.name}", "rows/s", ways, rounds=rounds, show_progress=_show_progress)
+            )
         for each in path.glob("*"):
             each.unlink()
     return _grown(tables, len(QUERIES))
@@ -108,10 +112,18 @@ def _measured_whole(spark: SparkSession, folder: Path, millions: Sequence[float]
         copies = max(1, round(size * 1e6 / base_rows))
         lines = whole.written_lines(repeat_ledger(base, copies, days=7), folder / f"lines-{size:g}")
         size_bytes = sum(each.stat().st_size for each in lines.glob("*/*.jsonl"))
-        _tell(f"{base_rows * copies:,} rows of all records, {size_bytes / 1e6:,.0f} MB as JSON")
+        _show_progress(f"{base_rows * copies:,} rows of all records, {size_bytes / 1e6:,.0f} MB as JSON")
         for job, run in whole.by_spark(spark, lines).items():
             ways = [Way("Spark", _rate(run, base_rows * copies))]
-            tables.append(measure(f"{base_rows * copies:,} rows: {job}", "rows/s", ways, rounds=rounds, tell=_tell))
+            tables.append(
+                measure(
+                    f"{base_rows * copies:,} rows: {job}",
+                    "rows/s",
+                    ways,
+                    rounds=rounds,
+                    show_progress=_show_progress,
+                )
+            )
         shutil.rmtree(lines)
     return _grown(tables, len(whole.JOBS))
 
@@ -128,7 +140,7 @@ def _as_parquet(ledger: LedgerFrames, folder: Path) -> LedgerFrames:
 
 def _base(spark: SparkSession, folder: Path) -> tuple[DataFrame, int]:
     """Exchanges of a few sidecars, generated once."""
-    _tell("generating rows")
+    _show_progress("generating rows")
     exchange = generate(spark, FleetMix(), _SEED, _SIDECARS, _HOURS).exchange
     exchange.write.parquet(str(folder / "base"))
     base = spark.read.parquet(str(folder / "base"))
@@ -188,7 +200,7 @@ def _machine() -> dict[str, object]:
     }
 
 
-def _tell(line: str) -> None:
+def _show_progress(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 

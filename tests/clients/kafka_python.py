@@ -29,7 +29,7 @@ def _consumer(request: dict[str, Any], **more: object) -> Any:
     )
 
 
-def _tell(talk: Talk, polled: dict[Any, Iterable[Any]]) -> None:
+def _report(talk: Talk, polled: dict[Any, Iterable[Any]]) -> None:
     for records in polled.values():
         for each in records:
             timestamp_ms = -1 if each.timestamp is None else each.timestamp
@@ -39,7 +39,7 @@ def _tell(talk: Talk, polled: dict[Any, Iterable[Any]]) -> None:
 def _poll_until(talk: Talk, consumer: Any, count: int | None, *, commit: bool) -> None:
     while (count is None or talk.count < count) and not talk.has_commands():
         polled = consumer.poll(timeout_ms=200)
-        _tell(talk, polled)
+        _report(talk, polled)
         if commit and polled:
             after = {partition: records[-1].offset + 1 for partition, records in polled.items()}
             try:

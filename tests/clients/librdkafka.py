@@ -45,7 +45,7 @@ def _consumer(request: dict[str, Any]) -> Consumer:
     )
 
 
-def _tell(talk: Talk, message: Message, after: dict[int, int]) -> None:
+def _report(talk: Talk, message: Message, after: dict[int, int]) -> None:
     """Report *message*, and note in *after* the offset after it."""
     if (error := message.error()) is not None:
         # librdkafka overcomes all errors that are not fatal; the test notices lost records.
@@ -80,7 +80,7 @@ def _poll_until(talk: Talk, consumer: Consumer, count: int | None, *, commit_to:
     while (count is None or talk.count < count) and not talk.has_commands():
         after: dict[int, int] = {}
         for message in consumer.consume(200, timeout=0.2):
-            _tell(talk, message, after)
+            _report(talk, message, after)
         if commit_to is not None and after:
             _commit(talk, consumer, commit_to, after)
 

@@ -176,7 +176,7 @@ def _headers(message: Any) -> Iterator[tuple[str, bytes | None]]:
         index += 1
 
 
-def _tell(talk: Talk, message: Any, after: dict[int, int]) -> None:
+def _report(talk: Talk, message: Any, after: dict[int, int]) -> None:
     """Report *message*, and note in *after* the offset after it."""
     it = message.contents
     if it.err == _UNSUPPORTED_FEATURE:  # the brokers say so once and for all
@@ -194,7 +194,7 @@ def _poll_until(talk: Talk, consumer: ctypes.c_void_p, count: int | None, *, com
     while (count is None or talk.count < count) and not talk.has_commands():
         after: dict[int, int] = {}
         for message in _polled(consumer, 200 if count is None else min(200, count - talk.count)):
-            _tell(talk, message, after)
+            _report(talk, message, after)
         if commit_to is not None and after:
             with _partitions(commit_to, after) as offsets:
                 _check(_call("commit", consumer, offsets, 0))

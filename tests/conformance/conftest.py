@@ -9,10 +9,8 @@ from tests.clients.conversation import Client
 from tests.clients.programs import CLIENTS
 from tests.kafka.admin import Admin
 from tests.kafka.cluster import KafkaCluster
-from tests.kafka.records import Record
+from tests.kafka.records import Filled, Record
 from tests.sidefetch import Sidefetch
-
-Filled = Callable[[int], tuple[str, list[Record]]]
 
 
 @pytest.fixture(scope="session", params=[pytest.param("direct", marks=pytest.mark.long), "through"])

@@ -8,10 +8,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.clients.conversation import Client
-from tests.conformance.conftest import Filled
 from tests.kafka.admin import unique
 from tests.kafka.cluster import KafkaCluster
-from tests.kafka.records import by_partition
+from tests.kafka.records import Filled, by_partition
 from tests.sidefetch import Sidefetch
 
 pytestmark = [pytest.mark.kafka, pytest.mark.each_once]

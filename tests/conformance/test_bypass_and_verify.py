@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.clients.conversation import Client, Task
-from tests.conformance.conftest import Filled
 from tests.kafka.admin import Admin, eventually
 from tests.kafka.cluster import KafkaCluster
-from tests.kafka.records import Record, by_partition
+from tests.kafka.records import Filled, Record, by_partition
 from tests.sidefetch import Sidefetch
 from tests.tap import SeenFetch, Tap
 

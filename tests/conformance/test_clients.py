@@ -3,9 +3,8 @@
 import pytest
 
 from tests.clients.conversation import Client
-from tests.conformance.conftest import Filled
 from tests.kafka.admin import Admin, unique
-from tests.kafka.records import by_partition, sendable_records
+from tests.kafka.records import Filled, by_partition, sendable_records
 
 pytestmark = pytest.mark.kafka
 

@@ -86,7 +86,7 @@ def seen(name: str, records: Sequence[Record]) -> dict[int, list[Record]]:
     return by_partition([attrs.evolve(each, headers=()) for each in records] if name in HEADLESS else [*records])
 
 
-def test_a_right_that_is_revoked_while_fetches_wait_is_lost_within_the_patience_and_back_when_it_is_given_again(
+def test_revoked_read_permission_takes_effect_within_the_max_wait_and_returns_when_granted(
     programs: Programs, way: str, operator: Admin
 ) -> None:
     topic = operator.create_topic(unique("guarded"), assignment=ALL_REPLICAS)

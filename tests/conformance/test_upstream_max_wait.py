@@ -43,7 +43,7 @@ IDLE_S: Final = 6.0
 
 @pytest.fixture(scope="module")
 def way(kafka: KafkaCluster) -> Iterator[str]:
-    """Through a Sidefetch with the usual patience."""
+    """Through a Sidefetch with the usual max wait upstream."""
     with Sidefetch(kafka.bootstrap) as sidefetch:
         yield sidefetch.bootstrap
 
@@ -170,7 +170,7 @@ def test_a_broker_that_stalls_with_its_connections_up_costs_a_reader_nothing(
         assert_each_has_read(readings, produced)
 
 
-def test_a_consumer_that_pauses_for_longer_than_the_patience_misses_nothing(
+def test_a_consumer_that_pauses_for_longer_than_the_max_wait_misses_nothing(
     programs: Programs, kafka: KafkaCluster, admin: Admin
 ) -> None:
     topic = admin.create_topic(unique("paused"), assignment=ALL_REPLICAS)

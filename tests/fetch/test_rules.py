@@ -84,7 +84,7 @@ def test_l2_response_to_a_request_of_an_earlier_leader_epoch_is_not_used() -> No
     play = parked()
     play.fetch({0: 0})
 
-    commands = play.tell(topology(epoch=6))
+    commands = play.update_topology(topology(epoch=6))
     commands += play.answer({0: Part(records=batch(0, b"of epoch 5"))})
 
     assert client_responses(commands) == []
@@ -118,7 +118,7 @@ def test_l4_grown_leader_epoch_voids_cached_records() -> None:
     play.answer({0: Part(0, 101, NEWS)})
     assert play.records("a") == [{0: NEWS}]
 
-    play.tell(topology(epoch=6))
+    play.update_topology(topology(epoch=6))
     play.fetch_as("b", {0: 100})
 
     assert play.records("b") == []

@@ -1,7 +1,7 @@
-"""Our broker's half of a session against our own client half, over the bytes that pass between them.
+"""The broker's half of a fetch session, ``ClientSessions``, against the client's half, with encoded messages.
 
-As ``tests.session.test_agreement`` has it of the halves that know no bytes; and clients come on other connections,
-for which readers know nothing of before, and speak other versions.
+``tests.session.test_agreement`` does the same with the decoded halves. Here, clients also continue their session on
+another connection, whose reader has no state of it, and change the version.
 """
 
 from itertools import count

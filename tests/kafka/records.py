@@ -1,8 +1,18 @@
 """Records that the tests know in advance, in every shape that a record can have."""
 
+from collections.abc import Callable
+
 import attrs
 
-__all__ = ["FIRST_TIMESTAMP_MS", "Record", "by_partition", "known_records", "offset_runs", "sendable_records"]
+__all__ = [
+    "FIRST_TIMESTAMP_MS",
+    "Filled",
+    "Record",
+    "by_partition",
+    "known_records",
+    "offset_runs",
+    "sendable_records",
+]
 
 FIRST_TIMESTAMP_MS = 1_700_000_000_000
 
@@ -17,6 +27,10 @@ class Record:
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+Filled = Callable[[int], tuple[str, list[Record]]]
+"""The name and the records of a topic with the given number of partitions."""
 
 
 def known_records(count: int, partitions: int, *, first: int = 0) -> list[Record]:

@@ -30,7 +30,7 @@ def loaded(file: Path) -> Any:
 def values_table() -> str:
     """Markdown, from the comments and defaults of values.yaml."""
     values = loaded(CHART / "values.yaml")
-    rows = ["| value | default | what it is |", "|---|---|---|"]
+    rows = ["| value | default | meaning |", "|---|---|---|"]
     for path, comment_text in _commented_values():
         default: Any = values
         for part in path.split("."):

@@ -87,7 +87,7 @@ async def test_a_clients_own_broker_needs_no_errand() -> None:
         assert it.cluster.counters.connections == before + 1, "that for all but fetches"
 
 
-async def test_one_connection_is_kept_for_the_errands_of_a_client() -> None:
+async def test_one_connection_is_kept_for_coordinator_requests_of_a_client() -> None:
     async with proxied() as it, old_client(it, 1) as client:
         group, other = group_at(it, 2), group_at(it, 2, 1)
         await client.commit(group, 0)
@@ -156,12 +156,12 @@ async def test_the_connection_is_closed_with_the_clients() -> None:
     async with proxied() as it:
         group = group_at(it, 2)
         address_of = it.proxy.topology.address_of
-        errands = CoordinatorClient(BrokerId(1), address_of, 2, it.proxy.log)
+        coordinator = CoordinatorClient(BrokerId(1), address_of, 2, it.proxy.log)
         frame = encode_request(OFFSET_FETCH, 1, 1, "old", {"group_id": group, "topics": []})
-        assert await errands.send_request(group, [frame], is_retry=False) is not None
-        assert errands._connection is not None
-        frames = errands._connection.frames
-        errands.close()
+        assert await coordinator.send_request(group, [frame], is_retry=False) is not None
+        assert coordinator._connection is not None
+        frames = coordinator._connection.frames
+        coordinator.close()
         with pytest.raises(OSError, match="Bad file descriptor"):
             await frames.receive()
 
@@ -169,15 +169,15 @@ async def test_the_connection_is_closed_with_the_clients() -> None:
 async def test_coordinator_response_is_returned_unchanged() -> None:
     async with proxied() as it:
         group = group_at(it, 3)
-        errands = CoordinatorClient(BrokerId(1), it.proxy.topology.address_of, 2, it.proxy.log)
+        coordinator = CoordinatorClient(BrokerId(1), it.proxy.topology.address_of, 2, it.proxy.log)
         topics = [{"name": "t", "partition_indexes": [0]}]
         frame = encode_request(OFFSET_FETCH, 1, 7, "old", {"group_id": group, "topics": topics})
-        direct, through = [], await errands.send_request(group, [frame], is_retry=False)
+        direct, through = [], await coordinator.send_request(group, [frame], is_retry=False)
         host, port = it.cluster.state.addresses[3]
         async with connect(f"{host}:{port}") as connection:
             await connection.send_frame(frame)
             direct.append(await connection.receive_frame())
-        errands.close()
+        coordinator.close()
         assert through is not None
         assert [bytes(through)] == direct
         assert read_response(OFFSET_FETCH, 1, bytes(through))[0] == 7

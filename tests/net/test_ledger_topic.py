@@ -52,7 +52,7 @@ class Produced:
     ledger: LedgerWriter
     who: ConnectionInfo = attrs.field(factory=lambda: ConnectionInfo(1, "127.0.0.1:5000", TOPOLOGY))
 
-    def tell(self, count: int) -> None:
+    def observe(self, count: int) -> None:
         for _ in range(count):
             self.ledger.observe(self.who, exchange())
 
@@ -78,7 +78,7 @@ async def test_rows_are_in_the_topic_within_a_second_or_so_by_the_processs_key()
     async with embedded_cluster() as cluster:
         create(cluster)
         async with producing(cluster) as at:
-            at.tell(5)
+            at.observe(5)
             with trio.fail_after(2):
                 await at.until(lambda: len(produced(cluster, at.ledger)) == 5)
         log = cluster.partition(TOPIC, partition_of(at.ledger)).log
@@ -92,7 +92,7 @@ async def test_remaining_rows_are_produced_at_shutdown() -> None:
     async with embedded_cluster() as cluster:
         create(cluster)
         async with producing(cluster) as at:
-            at.tell(2000)
+            at.observe(2000)
 
         assert [row["seq"] for row in produced(cluster, at.ledger)] == list(range(2000))
 
@@ -102,11 +102,11 @@ async def test_the_leader_is_followed() -> None:
         create(cluster)
         async with producing(cluster) as at:
             for node in (2, 3):
-                at.tell(10)
+                at.observe(10)
                 reported = at.ledger.rows
                 await at.until(lambda reported=reported: len(produced(cluster, at.ledger)) >= reported)  # type: ignore[misc]
                 cluster.move_leader(TOPIC, partition_of(at.ledger), node)
-            at.tell(10)
+            at.observe(10)
             await at.until(lambda: len(produced(cluster, at.ledger)) == 30)
 
         assert [row["seq"] for row in produced(cluster, at.ledger)] == list(range(30))
@@ -116,17 +116,17 @@ async def test_a_broker_that_goes_takes_no_row_with_it() -> None:
     async with embedded_cluster() as cluster:
         create(cluster)
         async with producing(cluster) as at:
-            at.tell(10)
+            at.observe(10)
             await at.until(lambda: len(produced(cluster, at.ledger)) == 10)
             cluster.stop(1)
-            at.tell(10)
+            at.observe(10)
             await at.until(lambda: {row["seq"] for row in produced(cluster, at.ledger)} == set(range(20)))
 
 
 async def test_rows_wait_for_missing_ledger_topic_and_dropped_rows_are_recorded() -> None:
     async with embedded_cluster() as cluster:
         async with producing(cluster, memory_bytes=64 * 1024) as at:
-            at.tell(300)
+            at.observe(300)
             await at.until(lambda: at.it.logged("ledger-produce-failed"))
             create(cluster)
             await at.until(lambda: produced(cluster, at.ledger))
@@ -143,7 +143,7 @@ async def test_a_topic_and_a_folder_each_have_all_rows(tmp_path: Any) -> None:
     async with embedded_cluster() as cluster:
         create(cluster)
         async with producing(cluster, folder=str(tmp_path)) as at:
-            at.tell(5)
+            at.observe(5)
 
         (file,) = tmp_path.glob("*.jsonl")
         assert [json.loads(line) for line in file.read_text().splitlines()] == produced(cluster, at.ledger)

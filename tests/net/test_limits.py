@@ -300,11 +300,11 @@ async def test_large_fetches_of_clients_that_rest_hold_none_of_the_requests_memo
 
 async def test_reached_limit_log_is_rate_limited_by_limit_and_host() -> None:
     stream, counts = io.StringIO(), Counter[str]()
-    tell = LimitLog(counts, Log("text", "info", stream))
+    limit_log = LimitLog(counts, Log("text", "info", stream))
     for port in range(100):
-        tell("max-connections", f"10.0.0.1:{port}", "there are 7 connections")
-    tell("max-connections", "10.0.0.2:1", "there are 7 connections")
-    tell("max-frame", "10.0.0.1:1", "large")
+        limit_log("max-connections", f"10.0.0.1:{port}", "there are 7 connections")
+    limit_log("max-connections", "10.0.0.2:1", "there are 7 connections")
+    limit_log("max-frame", "10.0.0.1:1", "large")
 
     assert counts == {"limit_max_connections": 101, "limit_max_frame": 1}
     assert len(stream.getvalue().splitlines()) == 3

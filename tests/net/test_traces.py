@@ -40,7 +40,7 @@ def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @attrs.define
-class Told:
+class Traced:
     """An observer and its exported spans."""
 
     traces: Traces
@@ -53,9 +53,9 @@ class Told:
         return list(self.memory.get_finished_spans())
 
 
-def tracing() -> Told:
+def tracing() -> Traced:
     memory, counts, stream = InMemorySpanExporter(), Counter[str](), io.StringIO()
-    return Told(Traces([memory], Log("text", "debug", stream), counts, rack="a"), memory, counts, stream)
+    return Traced(Traces([memory], Log("text", "debug", stream), counts, rack="a"), memory, counts, stream)
 
 
 def who(number: int = 1) -> ConnectionInfo:

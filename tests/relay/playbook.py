@@ -196,7 +196,7 @@ class Play:
         return "127.0.0.1", 9093 + node_id
 
     def handle(self, event: Event | MemoryNeeded) -> list[Command]:
-        """One event, and the opening of whatever links it asks for; the commands that are left."""
+        """Handle one event, and open the links that the relay requests; return the remaining commands."""
         left: list[Command] = []
         pending: list[Event | MemoryNeeded] = [event]
         while pending:
@@ -333,7 +333,7 @@ class Play:
     def lose(self, link: Link) -> list[Command]:
         return self.handle(LinkLost(link))
 
-    def tell(self, known: Topology) -> list[Command]:
+    def update_topology(self, known: Topology) -> list[Command]:
         self.known = known
         return self.handle(MetadataUpdated(known))
 

@@ -112,7 +112,7 @@ def test_an_id_that_is_not_known_yet_is_learnt_by_reading_and_passes_then() -> N
     commands = play.fetch({0: 0}, version=13)
     commands += play.open(LONG_POLL)
     assert learnt(commands) == [frozenset({TOPIC_ID.bytes})]
-    play.tell(known)
+    play.update_topology(known)
     play.answer({0: IDLE})
     play.fetch({0: 0}, version=13, correlation_id=2)
 

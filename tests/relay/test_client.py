@@ -226,7 +226,7 @@ def test_partition_led_by_another_broker_is_not_requested_and_gets_error_6() -> 
     commands = play.fetch({0: 0, 1: 0})
     commands += play.open(LONG_POLL)
     assert learnt(commands) == [frozenset({"t"})]
-    play.tell(topology(leaders={1: 2}))
+    play.update_topology(topology(leaders={1: 2}))
     (answer,) = client_responses(play.answer({0: IDLE}))
 
     assert dict(play.asked[-1].offsets) == {0: 0}
@@ -397,7 +397,7 @@ def test_queued_fetch_begins_with_the_metadata_that_arrived_meanwhile() -> None:
     play.fetch({0: 0}, correlation_id=1)
     play.open(LONG_POLL)
     play.fetch({0: 0}, correlation_id=2)
-    play.tell(topology())
+    play.update_topology(topology())
 
     assert learnt(play.answer({0: IDLE})) == []
     assert [dict(asked.offsets) for asked in play.asked] == [{0: 0}, {0: 0}]

@@ -272,7 +272,7 @@ def test_a_follower_that_leaves_the_in_sync_set_is_left() -> None:
     play = following(0)
     play.wait(0.5)
     play.answer({0: Part(high_watermark=0)}, link=FOLLOWER)
-    play.tell(topology(in_sync=(1, 3)))
+    play.update_topology(topology(in_sync=(1, 3)))
 
     play.fetch({0: 0})
 
@@ -314,7 +314,7 @@ def test_follower_response_from_before_an_election_changes_no_offset() -> None:
     play = following(0, upstream_max_wait_s=10)
     play.answer({0: Part(high_watermark=100)}, link=FOLLOWER)
     play.wait(0.5)
-    play.tell(topology(epoch=6, in_sync=(1, 3)))
+    play.update_topology(topology(epoch=6, in_sync=(1, 3)))
     play.fetch({0: 50})
     play.answer({0: Part(high_watermark=50)})
 
@@ -338,9 +338,9 @@ def test_new_leader_after_a_follower_error_is_reported_as_not_leader_or_follower
     commands = play.answer({0: Part(error=ErrorCode.fenced_leader_epoch, high_watermark=-1)}, link=FOLLOWER)
     assert learnt(commands) == [frozenset({"t"})]
     play.open(RACKLESS)
-    commands = play.tell(topology(leaders={0: 3}, epoch=6))
+    commands = play.update_topology(topology(leaders={0: 3}, epoch=6))
     commands += play.answer({0: Part(error=ErrorCode.fenced_leader_epoch, high_watermark=-1)}, link=RACKLESS)
-    commands += play.fetch({0: 0}) + play.tell(play.known)
+    commands += play.fetch({0: 0}) + play.update_topology(play.known)
 
     assert [parts_of(answer)[0][0] for answer in client_responses(commands)] == [
         ErrorCode.not_leader_or_follower
@@ -368,7 +368,7 @@ def test_evicted_session_after_metadata_refreshes_is_no_error_for_the_client() -
     refused = Part(error=ErrorCode.fenced_leader_epoch, high_watermark=-1)
     for epoch in (6, 7, 8):
         play.answer({0: refused})
-        play.tell(topology(epoch=epoch))
+        play.update_topology(topology(epoch=epoch))
 
     commands = play.answer({}, error=ErrorCode.fetch_session_id_not_found)
     assert client_responses(commands) == []
@@ -382,11 +382,11 @@ def test_fetch_is_retried_if_the_leader_rejects_an_epoch_the_client_did_not_send
     play.open(LONG_POLL)
     commands = []
     if is_known_before:
-        commands += play.tell(topology(epoch=7))
+        commands += play.update_topology(topology(epoch=7))
     commands += play.answer({0: Part(error=ErrorCode.fenced_leader_epoch, high_watermark=-1)})
     if not is_known_before:
         assert learnt(commands) == [frozenset({"t"})]
-        commands += play.tell(topology(epoch=7))
+        commands += play.update_topology(topology(epoch=7))
     commands += play.answer({0: Part(records=RECORDS)})
 
     assert [asked.leader_epochs for asked in play.asked[:2]] == [{0: 5}, {0: 7}]
@@ -487,7 +487,7 @@ def test_rack_aware_a_replica_that_is_in_sync_again_is_read_again() -> None:
     play.open(LONG_POLL)
     play.wait(0.5)
     play.answer({0: Part(high_watermark=0)})
-    play.tell(topology())
+    play.update_topology(topology())
 
     play.fetch({0: 0})
     play.open(FOLLOWER)
@@ -542,7 +542,7 @@ def test_a_source_that_nothing_is_read_from_is_left_and_its_session_closed() -> 
     play.fetch({0: 0})
     play.answer({0: Part(high_watermark=0)}, link=FOLLOWER, session_id=9)
     play.wait(0.5)
-    play.tell(topology(in_sync=(1, 3)))
+    play.update_topology(topology(in_sync=(1, 3)))
     play.fetch({0: 0})
     left: list[Command] = []
     for _ in range(150):
@@ -570,7 +570,7 @@ def read_to(play: Play, offset: int) -> None:
 def test_truncation_is_reported_to_an_old_client_as_offset_out_of_range() -> None:
     play = Play()
     read_to(play, 100)
-    play.tell(topology(epoch=7))
+    play.update_topology(topology(epoch=7))
 
     commands = play.fetch({0: 100}, version=4)
     assert dict(play.asked[-1].looks_back) == {0: 5}
@@ -585,7 +585,7 @@ def test_truncation_is_reported_to_an_old_client_as_offset_out_of_range() -> Non
 def test_old_client_fetch_after_a_reported_truncation_has_no_last_fetched_epoch() -> None:
     play = Play()
     read_to(play, 100)
-    play.tell(topology(epoch=7))
+    play.update_topology(topology(epoch=7))
     play.fetch({0: 100}, version=4)
     play.answer({0: Part(high_watermark=200, diverging=(5, 90))})
 
@@ -597,7 +597,7 @@ def test_old_client_fetch_after_a_reported_truncation_has_no_last_fetched_epoch(
 def test_the_last_fetched_epoch_of_a_client_is_kept_and_its_divergence_is_reported() -> None:
     play = Play()
     read_to(play, 100)
-    play.tell(topology(epoch=7))
+    play.update_topology(topology(epoch=7))
 
     play.fetch({0: 100}, version=12, last_fetched_epochs={0: 6})
     assert dict(play.asked[-1].looks_back) == {0: 6}
@@ -610,7 +610,7 @@ def test_the_last_fetched_epoch_of_a_client_is_kept_and_its_divergence_is_report
 def test_an_epoch_without_records_of_its_own_is_no_truncation() -> None:
     play = Play()
     read_to(play, 100)
-    play.tell(topology(epoch=7))
+    play.update_topology(topology(epoch=7))
     play.fetch({0: 100}, version=4)
 
     assert client_responses(play.answer({0: Part(high_watermark=200, diverging=(4, 100))}), version=4) == []
@@ -620,7 +620,7 @@ def test_an_epoch_without_records_of_its_own_is_no_truncation() -> None:
 def test_out_of_range_with_a_last_fetched_epoch_is_retried_without_it() -> None:
     play = Play()
     read_to(play, 100)
-    play.tell(topology(epoch=7))
+    play.update_topology(topology(epoch=7))
     play.fetch({0: 100}, version=4)
 
     out_of_range = Part(error=ErrorCode.offset_out_of_range, high_watermark=-1)
@@ -635,7 +635,7 @@ def test_last_fetched_epoch_is_sent_for_an_old_client_after_a_leader_change() ->
     play.fetch({0: 0}, version=4)
     play.open(LONG_POLL)
     play.answer({0: Part(high_watermark=100, records=batch(0, *[b"x"] * 100))})
-    play.tell(topology(epoch=7))
+    play.update_topology(topology(epoch=7))
 
     play.fetch({0: 100}, version=4)
     assert dict(play.asked[-1].looks_back) == {0: 5}
@@ -644,7 +644,7 @@ def test_last_fetched_epoch_is_sent_for_an_old_client_after_a_leader_change() ->
 def test_last_fetched_epoch_is_sent_to_the_leader_without_a_rack() -> None:
     play = Play(rack="b")
     read_to(play, 100)
-    play.tell(topology(epoch=7))
+    play.update_topology(topology(epoch=7))
 
     play.fetch({0: 100}, version=4)
     play.open(RACKLESS)
@@ -655,7 +655,7 @@ def test_last_fetched_epoch_is_sent_to_the_leader_without_a_rack() -> None:
 def test_once_the_leader_has_found_nothing_missing_the_closest_is_read_again() -> None:
     play = Play(rack="b")
     read_to(play, 100)
-    play.tell(topology(epoch=7))
+    play.update_topology(topology(epoch=7))
     play.fetch({0: 100}, version=4)
     play.open(RACKLESS)
     play.wait(0.5)
@@ -674,7 +674,7 @@ def test_cached_records_are_fetched_again_when_there_is_another_leader() -> None
     play.open(FOLLOWER)
     assert client_responses(play.answer({0: Part(records=RECORDS)}, link=FOLLOWER)) == []
 
-    play.tell(topology(epoch=6))
+    play.update_topology(topology(epoch=6))
     assert (play.asked[-1].link, dict(play.asked[-1].offsets)) == (FOLLOWER, {0: 0})
     play.open(fetcher_id(3))
 

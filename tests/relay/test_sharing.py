@@ -342,7 +342,7 @@ def test_topology_older_than_that_of_another_client_drops_no_records() -> None:
     play = waiting()
     older = Topology("cluster", play.known.brokers, {}, refreshed_s=1.0)
     play.known = attrs.evolve(play.known, refreshed_s=2.0)
-    play.tell(play.known)
+    play.update_topology(play.known)
     play.answer({0: Part(0, 101, NEWS)})
     for name in ("a", "b"):
         assert len(play.answers(name)) == 1

@@ -109,7 +109,7 @@ def started(ranges: Mapping[int, tuple[int, int]] | None = KAFKA_4) -> Play:
     return play
 
 
-# ------------------------------------------------------------------------- what the broker serves is learnt
+# ------------------------------------------------------------------------- the versions that the broker supports
 
 
 def test_api_versions_is_requested_for_a_client_that_does_not_request_it() -> None:
@@ -221,7 +221,7 @@ def test_broker_lost_during_api_versions_ends_the_client_connection() -> None:
         play.lose(PASS)
 
 
-# ------------------------------------------------------------------------------------------------- lifting
+# ------------------------------------------------------------------------------------------------- upgrades
 
 
 def test_responses_keep_the_request_order_if_an_upgrade_needs_two_requests() -> None:
@@ -349,7 +349,7 @@ def test_response_without_throttle_time_is_sent_at_once() -> None:
     assert ids(play.handle(answered(CREATE_ACLS, 1, 1, {}))) == [1]
 
 
-# ------------------------------------------------------------------------------------------------- errands
+# ------------------------------------------------------------------------------------ coordinator requests
 
 NOT_COORDINATOR = 16
 

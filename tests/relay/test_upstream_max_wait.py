@@ -391,7 +391,7 @@ def test_topic_created_again_during_a_fetch_is_requested_by_its_new_id_at_once()
     play.fetch(offsets(3))
     asked = len(play.asked)
 
-    play.tell(topology(topic_id=again))
+    play.update_topology(topology(topic_id=again))
     play.open(LIVE)
 
     fresh = dict.fromkeys(range(3), Part(0, 1, batch(0, b"new")))

@@ -22,14 +22,14 @@ class Seen:
 
 
 @attrs.frozen
-class Told:
+class SentResponse:
     answer: downstream.SessionResponse
     states: dict[PartitionKey, PlainPartitionState]
     """The states of all partitions that were read."""
     throttle_ms: int = 0
 
 
-class SessionAgreement(Accidents[downstream._Session, SessionRequest, Seen, Told]):
+class SessionAgreement(Accidents[downstream._Session, SessionRequest, Seen, SentResponse]):
     def __init__(self) -> None:
         ids = count(1)
         self.cache = FetchSessionCache(SLOTS, lambda: next(ids))
@@ -54,20 +54,20 @@ class SessionAgreement(Accidents[downstream._Session, SessionRequest, Seen, Told
     def is_within_session(self, seen: Seen) -> bool:
         return isinstance(seen.context, downstream.IncrementalFetchContext)
 
-    def answer(self, seen: Seen) -> Told:
+    def answer(self, seen: Seen) -> SentResponse:
         states = {key: state_of(self.logs[key], ask.offset) for key, ask in seen.asks.items()}
         results: dict[downstream.Key, PlainPartitionState] = {heard(key): state for key, state in states.items()}
-        return Told(seen.context.answer(results, self.now_s), states)
+        return SentResponse(seen.context.answer(results, self.now_s), states)
 
-    def throttled(self, seen: Seen) -> Told:
-        return Told(seen.context.answer_throttled(), {}, throttle_ms=100)
+    def throttled(self, seen: Seen) -> SentResponse:
+        return SentResponse(seen.context.answer_throttled(), {}, throttle_ms=100)
 
-    def reply(self, answer: Told) -> SessionResponseFields:
+    def reply(self, answer: SentResponse) -> SessionResponseFields:
         reported = answer.answer
         keys = [] if answer.throttle_ms else list(map(named, reported.keys))
         return SessionResponseFields(reported.error, reported.session_id, answer.throttle_ms, keys)
 
-    def check(self, seen: Seen, answer: Told) -> None:
+    def check(self, seen: Seen, answer: SentResponse) -> None:
         assert seen.asks == {key: as_heard(ask) for key, ask in self.wanted.items()}
         keys = list(map(named, answer.answer.keys))
         self.reported |= {key: answer.states[key] for key in keys}

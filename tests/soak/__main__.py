@@ -27,7 +27,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         acts = acts_for(arguments.seconds, arguments.seed)
 
     report = weather_out(
-        acts, arguments.seed, tell=_tell, watch=not arguments.faults, direct=arguments.direct, log=arguments.log
+        acts,
+        arguments.seed,
+        show_progress=_show_progress,
+        watch=not arguments.faults,
+        direct=arguments.direct,
+        log=arguments.log,
     )
 
     figures = as_json(report)
@@ -37,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0 if report.is_good else 1
 
 
-def _tell(line: str) -> None:
+def _show_progress(line: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)
 
 

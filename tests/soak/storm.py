@@ -132,12 +132,12 @@ def weather_out(
     acts: Iterator[Act],
     seed: int,
     *,
-    tell: Callable[[str], None],
+    show_progress: Callable[[str], None],
     watch: bool,
     direct: bool = False,
     log: Path | None = None,
 ) -> Report:
-    """Run *acts* against readers and producers, and judge; *tell* gets the progress.
+    """Run *acts* against readers and producers, and judge; *show_progress* gets the progress.
 
     With *watch*, Sidefetch's resources are measured before, between and after, for some seconds each. With
     *direct*, the
@@ -159,7 +159,7 @@ def weather_out(
         judge = Judge(PARTITIONS)
         way = wire.bootstrap if direct else sidefetch.bootstrap
         with Workload(judge, topic, bootstrap=cluster.bootstrap, way=way, rate=_RATE, old=not direct) as workload:
-            _Run(stage, workload, report, tell, watch).run(acts)
+            _Run(stage, workload, report, show_progress, watch).run(acts)
         if watch:
             time.sleep(2)
             report.taken_when_they_have_gone = taken(sidefetch.process.pid, cluster)
@@ -175,12 +175,12 @@ def weather_out(
 
 class _Run:
     def __init__(
-        self, stage: Stage, workload: Workload, report: Report, tell: Callable[[str], None], watch: bool
+        self, stage: Stage, workload: Workload, report: Report, show_progress: Callable[[str], None], watch: bool
     ) -> None:
         self._stage = stage
         self._workload = workload
         self._report = report
-        self._tell = tell
+        self._show_progress = show_progress
         self._watch = watch
         self._reported = 0
 
@@ -213,7 +213,7 @@ class _Run:
         while behind := self._workload.behind(ends):
             if time.monotonic() > began_s + _CATCH_UP_S:
                 self._report.not_recovered.append(f"{after}: {', '.join(behind)}")
-                self._tell(f"behind after {after}: {', '.join(behind)}")
+                self._show_progress(f"behind after {after}: {', '.join(behind)}")
                 break
             time.sleep(0.1)
         with self._workload.judging() as judge:
@@ -222,12 +222,12 @@ class _Run:
             self._reported += len(wrongs)
         self._note(after, stall)
         caught_up_s = time.monotonic() - began_s
-        self._tell(
+        self._show_progress(
             f"{after} ({for_s:g} s): all read after {caught_up_s:.1f} s, longest stall {stall.for_s:.1f} s"
             f" of {stall.reader}; {records} records"
         )
         for wrong in wrongs:
-            self._tell(f"wrong: {wrong}")
+            self._show_progress(f"wrong: {wrong}")
 
     def _note(self, after: str, stall: Stall) -> None:
         stalls, longest = self._report.longest_stalls_s, self._report.longest_stall
@@ -251,7 +251,7 @@ class _Run:
             report.other_records = by_kind["another record"]
             report.wrongs = [*map(str, judge.wrongs[:20])]
         for failure in workload.failures:
-            self._tell(f"a client gave up: {failure}")
+            self._show_progress(f"a client gave up: {failure}")
 
 
 def _read_log(log: str, report: Report) -> None:

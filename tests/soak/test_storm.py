@@ -25,7 +25,7 @@ def test_nothing_is_lost_or_doubled_in_a_short_storm() -> None:
     require("java", "maven", "node", "c")
     lines: list[str] = []
 
-    report = weather_out(iter(ACTS), SEED, tell=lines.append, watch=False)
+    report = weather_out(iter(ACTS), SEED, show_progress=lines.append, watch=False)
 
     assert report.is_good, "\n".join([*lines, as_json(report)])
     assert report.acknowledged > 1_000

@@ -346,7 +346,7 @@ class Reading(RuleBasedStateMachine):
             case "throttled for seconds":
                 broker.throttle_ms = 2000
             case "topology sent to all":
-                world.tell()
+                world.update_topology()
             case "held data is needed elsewhere":
                 world.need_memory()
             case "memory is used up":
@@ -391,7 +391,7 @@ class Reading(RuleBasedStateMachine):
         self.broker.is_mistaken = self.broker.is_slow_to_redirect = self.follower.sends_back = False
         self.broker.selects &= not world.racks.clients
         world.heal()
-        world.tell()
+        world.update_topology()
         client.refresh()
         world.pass_time(100)
         assert not client.waiting

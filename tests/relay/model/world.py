@@ -93,7 +93,7 @@ class Limits:
 
 
 def build_relay(racks: Racks, *, reads_ahead: bool) -> tuple[Solo, Limits]:
-    """A relay with a patience of 10 s."""
+    """A relay with a max wait of 10 s upstream."""
     reading = FetchConfig(
         upstream_max_wait_s=10.0,
         fetch_buffer_bytes=8 * 1024 * 1024,
@@ -242,10 +242,10 @@ class World:
         self.trouble_at = self.at
         self.heals_s = max(self.heals_s, self.now_s + lasts_s)
 
-    def tell(self) -> None:
+    def update_topology(self) -> None:
         """Another connection has had the topology refreshed."""
         self.refreshed = self._cluster(self.refreshed)
-        self._tell(self.refreshed)
+        self._update_topology(self.refreshed)
         self.settle()
 
     def pass_time(self, seconds: float) -> None:
@@ -304,7 +304,7 @@ class World:
             self.learning -= 1
             if not self.is_metadata_stale:
                 self.refreshed = self._cluster(self.refreshed)
-            self._tell(self.refreshed)
+            self._update_topology(self.refreshed)
             return True
         for link in FETCHER_IDS:
             wire = self.wires[link]
@@ -356,7 +356,7 @@ class World:
             if name is not None and look.preferred_replica == FOLLOWER:
                 self.named_at[name, key[1]] = self.at + 1
 
-    def _tell(self, known: Topology) -> None:
+    def _update_topology(self, known: Topology) -> None:
         for log in self.broker.logs():
             if known.topic(log.topic) is not self.known.topic(log.topic):
                 self.announced_at[log.key] = self.at + 1

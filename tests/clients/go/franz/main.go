@@ -16,7 +16,7 @@ import (
 	"sidefetch/tests/clients/talk"
 )
 
-const patience = 30 * time.Second
+const maxWait = 30 * time.Second
 
 func main() {
 	talk.Serve("franz-go", map[string]func(talk.Request) (interface{}, error){
@@ -134,7 +134,7 @@ func produce(asked talk.Request) (interface{}, error) {
 		}
 		records = append(records, record)
 	}
-	ctx, done := context.WithTimeout(context.Background(), patience)
+	ctx, done := context.WithTimeout(context.Background(), maxWait)
 	defer done()
 	if err := client.ProduceSync(ctx, records...).FirstErr(); err != nil {
 		return nil, err
@@ -153,7 +153,7 @@ func with(asked talk.Request, act func(context.Context, *kgo.Client) (interface{
 		return nil, err
 	}
 	defer client.Close()
-	ctx, done := context.WithTimeout(context.Background(), patience)
+	ctx, done := context.WithTimeout(context.Background(), maxWait)
 	defer done()
 	return act(ctx, client)
 }

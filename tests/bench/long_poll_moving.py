@@ -31,7 +31,7 @@ __all__ = ["run"]
 
 _MOST: Final = 1.2
 """Times direct, of delivery, fetches and CPU of the broker."""
-_TOPIC: Final = "patience-moving"
+_TOPIC: Final = "long-poll-moving"
 _DRAIN_FETCH_BYTES: Final = 128 * 1024
 """So that a pass takes a hundred fetches or so, and asking weighs more than copying."""
 _DRAIN_PASSES: Final = 5
@@ -55,7 +55,7 @@ class _Scene:
     """For the last records to arrive."""
 
 
-def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
+def run(cluster: KafkaCluster, *, quick: bool, show_progress: Callable[[str], None]) -> list[Table]:
     """Delivery from a record's writing to its arrival, fetches and CPU of the broker: none worse than direct."""
     partitions, consumers = (1_000, 20) if quick else (5_000, 200)
     seconds, rounds = (5.0, 1) if quick else (10.0, 2)
@@ -68,7 +68,7 @@ def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> l
     writer.warm_up({**topics, _TOPIC: 100})
     with sides(cluster) as both:
         scenes = _scenes(topics, consumers)
-        tell("warming up")  # the brokers' JVMs compile their code
+        show_progress("warming up")  # the brokers' JVMs compile their code
         for scene in scenes[:2]:
             with scene.consumers(both[0]) as crowd:
                 writer.write_evenly(scene.places, per_s=scene.per_s, seconds=_WARM_UP_S, size=scene.size)
@@ -83,7 +83,9 @@ def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> l
         return [
             table
             for name, ways in cases.items()
-            for table in _judged(measure_all(f"patience moving, {name}", ways, rounds=rounds, tell=tell))
+            for table in _judged(
+                measure_all(f"long poll moving, {name}", ways, rounds=rounds, show_progress=show_progress)
+            )
         ]
 
 
@@ -94,7 +96,7 @@ def _scenes(topics: Mapping[str, int], consumers: int) -> list[_Scene]:
         _Scene("a trickle", lambda side: followers([Job(side.address, topics)]), everywhere, 50),
         _Scene(
             "a group that rebalances",
-            lambda side: librdkafka(side, {_TOPIC: 100}, group="patience-group", stable=3, leaves_every_s=1.0),
+            lambda side: librdkafka(side, {_TOPIC: 100}, group="long-poll-group", stable=3, leaves_every_s=1.0),
             [(_TOPIC, each) for each in range(100)],
             50,
             tail_s=4.0,

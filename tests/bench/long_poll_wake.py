@@ -20,7 +20,7 @@ _GAPS_S: Final = (0.1, 0.4)
 """Between records, evenly distributed, so that they meet every moment of a client's wait."""
 
 
-def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
+def run(cluster: KafkaCluster, *, quick: bool, show_progress: Callable[[str], None]) -> list[Table]:
     """Delivery to a scripted consumer and to librdkafka, next to direct."""
     samples, rounds = (20, 1) if quick else (50, 2)
     topics = idle_topics(cluster, _PARTITIONS)
@@ -31,17 +31,17 @@ def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> l
         "librdkafka": lambda side: librdkafka(side, topics),
     }
     with sides(cluster) as both:
-        tell("warming up")  # the brokers' JVMs compile their code
+        show_progress("warming up")  # the brokers' JVMs compile their code
         for reader in readers.values():
             _way(reader, both[0], writer, topics, _WARM_UP_SAMPLES)()
         return [
             table
             for name, reader in readers.items()
             for table in measure_all(
-                f"patience wake, {name}",
+                f"long poll wake, {name}",
                 {side.name: _way(reader, side, writer, topics, samples) for side in both},
                 rounds=rounds,
-                tell=tell,
+                show_progress=show_progress,
             ).values()
         ]
 

@@ -25,25 +25,25 @@ _SETTLE_S: Final = 2.0
 _WARM_UP_FETCHES: Final = 100
 
 
-def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
+def run(cluster: KafkaCluster, *, quick: bool, show_progress: Callable[[str], None]) -> list[Table]:
     """A second and broker, once its session is made: fetches, bytes, CPU; and Sidefetch's own CPU."""
     sizes = (100, 1_000) if quick else (100, 1_000, 5_000, 10_000)
     seconds = 8.0 if quick else 30.0
     idle_topics(cluster, sizes[-1])
     with sides(cluster) as both:
-        tell("warming up")  # the brokers' JVMs compile their code
+        show_progress("warming up")  # the brokers' JVMs compile their code
         for side in both:
             topics = idle_topics(cluster, sizes[-1])
             read(Job(side.address, topics, fetches=_WARM_UP_FETCHES, max_wait_ms=20))
         time.sleep(_SETTLE_S)
         alone = idle_cpu(cluster, seconds)
-        baseline = Table("patience idle: CPU of the broker, nobody there", "ms/s", {"idle": [1000 * alone]})
+        baseline = Table("long poll idle: CPU of the broker, nobody there", "ms/s", {"idle": [1000 * alone]})
         return [
             baseline,
             *(
                 table
                 for size in sizes
-                for table in _at(size, idle_topics(cluster, size), both, cluster, seconds, alone, tell)
+                for table in _at(size, idle_topics(cluster, size), both, cluster, seconds, alone, show_progress)
             ),
         ]
 
@@ -55,7 +55,7 @@ def _at(
     cluster: KafkaCluster,
     seconds: float,
     alone: float,
-    tell: Callable[[str], None],
+    show_progress: Callable[[str], None],
 ) -> list[Table]:
     def way(side: Side) -> Callable[[], Mapping[Figure, float]]:
         def once() -> Mapping[Figure, float]:
@@ -72,8 +72,8 @@ def _at(
 
         return once
 
-    case = f"patience idle, {size:,} partitions"
-    tables = measure_all(case, {side.name: way(side) for side in both}, rounds=1, tell=tell)
+    case = f"long poll idle, {size:,} partitions"
+    tables = measure_all(case, {side.name: way(side) for side in both}, rounds=1, show_progress=show_progress)
     for figure, most in ((FETCHES, _MOST_FETCHES), (BYTES, _MOST_BYTES)):
         most_seen = max(tables[figure].values["Sidefetch"])
         text = f"{case}: {most_seen:.3g} {figure.unit} {figure.name} through Sidefetch, at most {most:g}"

@@ -14,7 +14,7 @@ from tests.kafka.cluster import KafkaCluster
 
 __all__ = ["run"]
 
-_TOPICS: Final = tuple(f"patience-memory-{number}" for number in range(8))
+_TOPICS: Final = tuple(f"long-poll-memory-{number}" for number in range(8))
 """A client each."""
 _ASKED_BYTES: Final = 250_000_000
 _BUDGET_MIB: Final = 256
@@ -22,16 +22,18 @@ _BUDGET_MIB: Final = 256
 _MOST_BESIDE_MIB: Final = 60
 
 
-def run(cluster: KafkaCluster, *, quick: bool, tell: Callable[[str], None]) -> list[Table]:
+def run(cluster: KafkaCluster, *, quick: bool, show_progress: Callable[[str], None]) -> list[Table]:
     """The peak of Sidefetch's resident memory while eight clients read, 250 MB asked for by each fetch."""
     create_topics(cluster, dict.fromkeys(_TOPICS, 1))
     megabytes = 40 if quick else _ASKED_BYTES // 1_000_000
-    tell("writing records")
+    show_progress("writing records")
     for topic in _TOPICS:
         fill(cluster, topic, 1, megabytes=megabytes)
-    case = "patience memory, eight clients that ask for 250 MB"
+    case = "long poll memory, eight clients that ask for 250 MB"
     with sides(cluster) as both:
-        table = measure(f"{case}: time", "s", [_way(side, megabytes) for side in both], rounds=1, tell=tell)
+        table = measure(
+            f"{case}: time", "s", [_way(side, megabytes) for side in both], rounds=1, show_progress=show_progress
+        )
         (peak,) = (resident_mib(side.sidefetch_pid, "VmHWM") for side in both if side.sidefetch_pid)
     most = _BUDGET_MIB + _MOST_BESIDE_MIB
     memory = Table(f"{case}: peak memory", "MiB", {"Sidefetch": [peak]})
