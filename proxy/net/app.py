@@ -39,7 +39,7 @@ from proxy.net.downstream.limits import (
 )
 from proxy.net.downstream.listeners import Listeners
 from proxy.net.downstream.sasl_server import AuthenticationFailed
-from proxy.net.garbage import GarbageCollector, locals_freed
+from proxy.net.garbage import GarbageCollector, drop_tracebacks
 from proxy.net.io.fetch_memory import FetchMemory
 from proxy.net.io.logs import Log
 from proxy.net.io.memory import Budget
@@ -376,6 +376,18 @@ class Proxy:
             return
         try:
             yield peer
+        except BaseException as error:
+            try:
+                self._log_failure(peer, error)
+            finally:
+                drop_tracebacks(error)
+        finally:
+            self._admission.remove(peer)
+
+    def _log_failure(self, peer: str, error: BaseException) -> None:
+        """Log the error in a client's connection, and count it; raise again the part that is no ``Exception``."""
+        try:
+            raise error
         except* LimitReached as wrong:
             reached = next(leaves(wrong))
             assert isinstance(reached, LimitReached)
@@ -392,8 +404,6 @@ class Proxy:
             self.counts["bugs"] += 1
             trace = "".join(traceback.format_exception(bug))
             self.log.error("unhandled-exception", every_s=_LOG_EVERY_S, per=host_of(peer), client=peer, trace=trace)
-        finally:
-            self._admission.remove(peer)
 
     async def _serve(
         self,
@@ -405,7 +415,7 @@ class Proxy:
         client = await self._acceptor.accept(stream, peer)
         if client is not None:
             self.counts["connections"] += 1
-            with client, locals_freed():
+            with client:
                 await self._run_connection(mapper_for(client), node_id, client)
 
     def _count_failure(self, count: str, event: str, peer: str, wrong: BaseExceptionGroup[Exception]) -> None:

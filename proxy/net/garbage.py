@@ -7,14 +7,12 @@ clients that takes a tenth of a second, several times a minute.
 
 import ctypes
 import gc
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Final
 
 import trio
 
-__all__ = ["GarbageCollector", "locals_freed"]
+__all__ = ["GarbageCollector", "drop_tracebacks"]
 
 _THRESHOLDS: Final = (10_000, 50, 1_000_000)
 """The thresholds of the three generations; Python itself practically never collects the oldest."""
@@ -84,21 +82,19 @@ class GarbageCollector:
                     ctypes.CDLL(None).malloc_trim(0)
 
 
-@contextmanager
-def locals_freed() -> Iterator[None]:
-    """If the ``with`` block raises an exception, free the local variables of the functions that it has left.
+def drop_tracebacks(error: BaseException) -> None:
+    """Remove the tracebacks of *error* and of its causes, contexts and nested exceptions, once it is logged.
 
-    An exception refers to the frames of these functions, and something in them often refers to the exception. Then
-    only a garbage collection would free what their variables refer to, such as a large request.
+    A traceback refers to frames, whose variables often refer to the exception. Then only a garbage collection would
+    free what the variables of these functions refer to, such as a large request.
+
+    The context of a ``Cancelled`` keeps its traceback: it is the exception that the cancelling task is handling.
     """
-    try:
-        yield
-    except BaseException as error:
-        related, seen = [error], set[int]()
-        while related:
-            each = related.pop()
-            seen.add(id(each))
-            traceback.clear_frames(each.__traceback__)
-            more = [each.__cause__, each.__context__, *getattr(each, "exceptions", ())]
-            related += [one for one in more if one is not None and id(one) not in seen]
-        raise
+    related, seen = [error], set[int]()
+    while related:
+        each = related.pop()
+        seen.add(id(each))
+        each.__traceback__ = None
+        context = None if isinstance(each, trio.Cancelled) else each.__context__
+        more = [each.__cause__, context, *getattr(each, "exceptions", ())]
+        related += [one for one in more if one is not None and id(one) not in seen]

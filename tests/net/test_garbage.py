@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from proxy.net.garbage import GarbageCollector, locals_freed
+from proxy.net.garbage import GarbageCollector, drop_tracebacks
 
 
 class Knot:
@@ -88,7 +88,7 @@ async def test_much_garbage_of_ended_connections_is_collected_within_seconds(
     assert was_found
 
 
-def test_local_variables_of_functions_that_raised_are_freed() -> None:
+def test_variables_of_functions_that_raised_are_free_once_tracebacks_are_dropped() -> None:
     left: list[weakref.ref[Knot]] = []
 
     def fails() -> None:
@@ -103,8 +103,42 @@ def test_local_variables_of_functions_that_raised_are_freed() -> None:
         except ValueError as error:
             raise ExceptionGroup("", [KeyError()]) from error
 
-    with pytest.raises(ExceptionGroup) as caught, locals_freed():
-        fails_in_turn()
+    def caught() -> ExceptionGroup[Exception]:
+        try:
+            fails_in_turn()
+        except ExceptionGroup as error:
+            return error
+        raise AssertionError
 
-    assert caught.value.__traceback__ is not None
+    error = caught()
+    was_kept = left[0]() is not None
+    drop_tracebacks(error)
+
+    assert was_kept
     assert left[0]() is None
+
+
+async def test_the_exception_of_a_cancelling_task_keeps_its_traceback() -> None:
+    dropped: list[trio.Cancelled] = []
+
+    async def wait() -> None:
+        try:
+            await trio.sleep_forever()
+        except trio.Cancelled as cancelled:
+            drop_tracebacks(cancelled)
+            dropped.append(cancelled)
+            raise
+
+    with pytest.RaisesGroup(KeyError) as caught:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.testing.wait_all_tasks_blocked()
+            try:
+                raise KeyError
+            except KeyError:
+                nursery.cancel_scope.cancel()
+                raise
+
+    (error,) = caught.value.exceptions
+    assert dropped[0].__context__ is error
+    assert error.__traceback__ is not None
