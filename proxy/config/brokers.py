@@ -95,9 +95,10 @@ class UpstreamConfig:
             "memory",
             size(16 * 1024**2, 2**40),
             "Memory for the responses of brokers, over all connections. When it is used up, further responses are"
-            " received later, and no request fails. A response takes memory while it arrives; its first 64 KiB do"
-            " not count. If only incomplete responses have all of it, one of them exceeds it. The process needs"
-            " more: limit a container to twice this value + 96 MiB, and set request-memory to half of it.",
+            " received later, and no request fails. A response takes memory while it arrives; one of up to 64 KiB"
+            " does not count. If only incomplete responses have all of it, one of them exceeds it. The process"
+            " needs more: limit a container to twice this value + 96 MiB, and set request-memory to half of this"
+            " value.",
             "Default: enough for 32 responses of the default fetch-buffer at once.",
         ),
     )

@@ -70,6 +70,7 @@ def decompress_into(data: memoryview, room: memoryview, *, is_broken: bool) -> i
 
     Args:   is_broken: whether to ignore the header's checksum, which is wrong in messages of magic 0.
     Raises: cramjam.DecompressionError: the frame is damaged, or *room* is too small.
+            IndexError: with *is_broken*, the frame has less than 5 bytes.
     """
     if is_broken:
         at = _header_bytes(data) - 1

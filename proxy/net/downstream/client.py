@@ -116,13 +116,14 @@ class ClientConnection:
         self._nursery: trio.Nursery | None = None
 
     async def run(self) -> None:
-        """Serve the client until it closes the connection or an error ends it; then close connections to brokers.
+        """Serve the client until it closes the connection or an error ends it.
 
-        At the end, fetch sessions at brokers are closed, which takes at most one second, and the observers get the
-        last records of the connection. The caller closes the client's socket.
+        Then the pass-through connection is closed, the client leaves its log cache, and the observers get the last
+        records of the connection. A task of the cache closes fetch sessions and connections later, unless other
+        clients share the cache. The caller closes the client's socket.
 
         Raises: ClientProtocolError, BrokerProtocolError, BrokerUnavailable, LimitReached: the error that ended the
-            connection.
+            connection, alone or in an ExceptionGroup (use ``except*``).
         """
         try:
             async with trio.open_nursery() as nursery:

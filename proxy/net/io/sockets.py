@@ -198,7 +198,9 @@ class FrameSocket:
             self._budget.remove_holder(self)
 
     def try_send(self, pieces: Sequence[bytes | memoryview]) -> int:
-        """Send as many bytes of *pieces* as the socket accepts at once, and return their number, which may be 0.
+        """Send bytes of up to 1,024 *pieces* without a wait; return the number of bytes, which may be 0.
+
+        The next call must begin with the unsent rest, since TLS may have encrypted it already.
 
         Raises: OSError: the connection broke.
         """
