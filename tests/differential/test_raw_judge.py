@@ -63,10 +63,11 @@ def case(
     partition_max_bytes: int = 1 << 20,
     offset: int = 0,
     is_incremental: bool = False,
+    max_wait_ms: int = 0,
 ) -> Case:
     wanted = tuple(Partition(key, offset, partition_max_bytes) for key in (KEY, OTHER))
     truth = leader or answer(part(records=DATA), part(OTHER, records=DATA))
-    query = Query(version, isolation, 0, 1, max_bytes, wanted, wanted, is_incremental)
+    query = Query(version, isolation, max_wait_ms, 1, max_bytes, wanted, wanted, is_incremental)
     return Case(query, got, truth, truth, {KEY: LOG, OTHER: LOG}, 1.0)
 
 
@@ -160,6 +161,21 @@ def test_judge_accepts_incremental_response_without_unchanged_partitions() -> No
     assert kinds(case(answer(), leader=nothing, is_incremental=True), session=session) == []
     session.high_watermarks[OTHER] = 7
     assert kinds(case(answer(), leader=nothing, is_incremental=True), session=session) == ["session-omits"]
+
+
+@pytest.mark.parametrize(
+    ("max_wait_ms", "offset", "found"), [(500, 0, []), (5, 0, ["session-omits"]), (500, 7, ["session-omits"])]
+)
+def test_judge_accepts_offsets_up_to_1_s_old_of_records_that_do_not_fit(
+    max_wait_ms: int, offset: int, found: list[str]
+) -> None:
+    got = case(
+        answer(part(records=DATA[offset // 2 * BATCH :])),
+        offset=offset,
+        is_incremental=True,
+        max_wait_ms=max_wait_ms,
+    )
+    assert kinds(got, session=Session({KEY: 8, OTHER: 7})) == found
 
 
 def test_judge_reads_message_sets_of_old_versions() -> None:

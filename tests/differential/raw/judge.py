@@ -194,13 +194,14 @@ def _left_out(case: Case, session: Session, before: Mapping[Key, Part]) -> Itera
     if not case.query.is_incremental:
         return
     answered = {part.key for part in case.answer.parts}
+    asked = {each.key: each for each in case.query.wanted}
     for key, part in before.items():
         if key in answered or key in case.young:
             continue
         if part.error:
             yield Violation("session-omits", f"{key} has error {part.error}")
-        elif session.high_watermarks.get(key, -1) < part.high_watermark and case.has_leader_reads:
-            known = session.high_watermarks.get(key, -1)
+        known = session.high_watermarks.get(key, -1)
+        if not part.error and known < part.high_watermark and _must_be_fresh(case, asked[key], known):
             yield Violation(
                 "session-omits", f"{key} has high watermark {part.high_watermark}, client knows {known}"
             )
@@ -233,9 +234,7 @@ def _offsets(case: Case, asked: Partition, part: Part, before: Part, after: Part
     if watermark > after.high_watermark:
         yield Violation("high-watermark-ahead", f"{key}: {watermark}, the leader says {after.high_watermark}")
     least = max(before.high_watermark, case.acknowledged.get(key, -1))
-    # Unless the client hardly waits, its records may have been read up to 1 s ago, with the offsets of that time,
-    # also if they did not fit into this response. That there is nothing new must be true now.
-    is_fresh = case.has_leader_reads and (case.query.max_wait_ms < INSTANT_MS or asked.offset >= watermark)
+    is_fresh = _must_be_fresh(case, asked, watermark)
     if watermark < least and is_fresh:
         text = (
             f"{key}: high watermark {watermark}, the leader said {least} before (max wait {case.query.max_wait_ms})"
@@ -250,6 +249,16 @@ def _offsets(case: Case, asked: Partition, part: Part, before: Part, after: Part
     if case.query.version >= 5 and not before.log_start <= part.log_start <= after.log_start:
         text = f"{key}: {part.log_start}, the leader says {before.log_start} to {after.log_start}"
         yield Violation("wrong-log-start", text)
+
+
+def _must_be_fresh(case: Case, asked: Partition, watermark: int) -> bool:
+    """Return whether *watermark*, the one stated last, must be the leader's at the time of the fetch.
+
+    Unless the client hardly waits, its records may have been read up to 1 s ago, with the offsets of that time,
+    also if they did not fit into this response. That there is nothing new must be true now.
+    """
+    may_be_cached = case.answer.size > 0 and case.query.max_wait_ms >= INSTANT_MS and asked.offset < watermark
+    return case.has_leader_reads and not may_be_cached
 
 
 def _never_back(case: Case, part: Part, seen: Seen) -> Iterator[Violation]:
