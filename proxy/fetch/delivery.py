@@ -71,6 +71,11 @@ class Delivery:
         self._answered: set[PartitionKey] = set()
         """The partitions that are in the response of the open client fetch already."""
 
+    def rest(self) -> None:
+        """Free the memory of the client's partitions, but for the leader epochs in which it read records (L5)."""
+        self.state, self._answered = FetchState(), set()
+        self.template = ResponseTemplate(response_layout(0), committed=False)
+
     # ------------------------------------------------------------------------------------------- requests
 
     def update(self, request: FetchRequest, topology: Topology, at: Positions, *, by_id: bool) -> Change:

@@ -205,7 +205,7 @@ class Reader:
         if self._at is not None:
             self._rested_s = now_s
             self.leave(now_s)
-        self._delivery = Delivery(self.node_id, self._config)
+        self._delivery.rest()
 
     def leave(self, now_s: float) -> None:
         """Leave the log cache and drop the open client fetch, if any.

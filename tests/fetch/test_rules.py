@@ -160,6 +160,18 @@ def test_l5_look_back_of_one_connection_is_not_lost_to_another_with_its_client_i
     assert dict(play.asked[-1].looks_back) == {0: 5}
 
 
+def test_l5_look_back_of_a_connection_is_kept_while_its_client_rests() -> None:
+    play = Play()
+    reads_to_100(play)
+    assert play.relay.rest(play.now_s)
+    play.update_topology(topology(epoch=7))
+
+    play.fetch({0: 90}, version=4)
+    play.open(LONG_POLL)
+
+    assert dict(play.asked[-1].looks_back) == {0: 5}
+
+
 @pytest.mark.parametrize(("offset", "looks_back"), [(100, {0: 5}), (99, {}), (40, {})])
 def test_l5_after_a_reconnect_only_the_exact_offset_is_looked_back_for(
     offset: int, looks_back: dict[int, int]
