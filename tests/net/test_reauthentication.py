@@ -1,5 +1,6 @@
 """Logins that end, with a broker that holds to it: who does not renew in time is hung up on."""
 
+import io
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -14,12 +15,19 @@ from kio.schema.errors import ErrorCode
 from kio.schema.metadata.v4.request import MetadataRequest
 from kio.static.primitive import i16, i32Timedelta, i64Timedelta
 
+from proxy.cluster.routing import Source
+from proxy.cluster.topology import BrokerId
 from proxy.config import Address
 from proxy.errors import BrokerUnavailable, LoginRefused
+from proxy.fetch.commands import FetcherId, FetcherKind
+from proxy.net.io.logs import Log
+from proxy.net.io.memory import Budget
 from proxy.net.io.sockets import FrameSocket, Outbox
 from proxy.net.upstream.access import Access
 from proxy.net.upstream.brokers import BrokerConnection, open_broker
+from proxy.net.upstream.connections import ConnectOptions, UpstreamConnections
 from proxy.net.upstream.reauthentication import Reauthenticator
+from proxy.relay.commands import Event, LinkFrame, LinkOpened
 from proxy.sasl.logins import Login, PlainLogin
 from proxy.wire import messages, sasl
 from proxy.wire.apis import ApiKey
@@ -138,7 +146,7 @@ async def test_reauthentication_holds_new_requests_and_delivers_outstanding_resp
                 standing.begin()
                 assert not standing.is_due(trio.current_time())
                 standing.hold([request(3)])
-                nursery.start_soon(standing.renew)
+                nursery.start_soon(standing.renew, Access(login=alice))
                 with trio.fail_after(5):
                     await standing.wait_until_renewed()
                     while got != [1, 3]:
@@ -164,7 +172,7 @@ async def test_refused_reauthentication_raises_and_unblocks_waiters() -> None:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(receive)
                 with pytest.raises(LoginRefused, match=r"PLAIN is refused \(no such password\)"):
-                    await standing.renew()
+                    await standing.renew(Access(login=alice))
                 with trio.fail_after(1):
                     await standing.wait_until_renewed()
                 nursery.cancel_scope.cancel()
@@ -176,3 +184,34 @@ async def test_disabled_sasl_mechanism_is_reported_with_enabled_mechanisms() -> 
         it.mechanisms = ("SCRAM-SHA-256", "GSSAPI")
         with pytest.raises(BrokerUnavailable, match="PLAIN is not enabled there, but SCRAM-SHA-256, GSSAPI: set"):
             await connected(it)
+
+
+async def test_the_login_of_the_newest_member_renews_a_connection() -> None:
+    """L12: the client that opened a shared connection may have left, and its password may have changed."""
+    link, (send, received) = FetcherId(Source(BrokerId(1)), FetcherKind.LIVE), trio.open_memory_channel[Event](10)
+    log = Log("text", "debug", io.StringIO())
+    async with broker() as it, trio.open_nursery() as nursery:
+        options = ConnectOptions(lambda _: it.address, 5, 5, Budget(1 << 20, log), log, lambda: None)
+        links = UpstreamConnections(
+            options,
+            Access(login=alice),
+            handle=send.send_nowait,
+            add_memory_wait=lambda _: None,
+            observe=lambda _: None,
+        )
+        links.nursery = nursery
+        links.open(link, None)
+        assert isinstance(await received.receive(), LinkOpened)
+
+        async def newest() -> Login:
+            return PlainLogin("alice", "changed")
+
+        it.password, links.access = b"changed", Access(login=newest)
+        await trio.sleep(LIFETIME_S)
+        links.send(link, [request(7)])
+        with trio.fail_after(5):
+            answer = await received.receive()
+        links.disconnect(link)
+
+    assert isinstance(answer, LinkFrame)
+    assert answer.frame == (7).to_bytes(4)

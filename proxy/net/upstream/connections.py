@@ -92,7 +92,7 @@ class UpstreamConnections:
             wait_until_drained: returns when all pending data was sent to the client; responses wait for that.
         """
         self.access = access
-        """TLS and login for connections that are opened from now on."""
+        """TLS and login for connections that are opened from now on, and for logins that are renewed."""
         self.nursery: trio.Nursery | None = None
         """The nursery for the tasks of the connections; None before they may be opened."""
         self._node_id = node_id
@@ -248,7 +248,7 @@ class UpstreamConnections:
 
     async def _renew(self, link: Link, opened: _OpenConnection) -> None:
         try:
-            await opened.reauthenticator.renew()
+            await opened.reauthenticator.renew(self.access)
         except (ProxyError, OSError) as wrong:
             node_id = self.node_of(link)
             self._options.log.warning("reauthentication-failed", every_s=5, per=node_id, node=node_id, reason=wrong)

@@ -8,7 +8,7 @@ import trio
 from kio.static.protocol import RequestPayload
 
 from proxy.errors import BrokerProtocolError, LoginRefused, MalformedFrame
-from proxy.net.upstream.access import log_in
+from proxy.net.upstream.access import Access, log_in
 from proxy.net.upstream.brokers import BrokerConnection, renewal_time
 from proxy.wire import messages
 from proxy.wire.frames import Piece
@@ -67,8 +67,10 @@ class Reauthenticator:
         self._answered.set()
         return True
 
-    async def renew(self) -> None:
-        """Authenticate again, set the time of the next renewal, and send the held requests in order.
+    async def renew(self, access: Access) -> None:
+        """Authenticate again with *access*, set the time of the next renewal, and send the held requests in order.
+
+        The broker accepts only the principal of the first login (KIP-368).
 
         Then ``is_renewing`` is False. After an error it stays True, and the held requests are not sent; the caller
         must close the connection.
@@ -79,7 +81,7 @@ class Reauthenticator:
         """
         try:
             with trio.fail_after(_ANSWER_S):
-                lifetime_s = await log_in(self._connection.access, self._connection.versions, self._send_request)
+                lifetime_s = await log_in(access, self._connection.versions, self._send_request)
             self._renew_at_s = renewal_time(lifetime_s)
             self.is_renewing = False
             while self._held:
