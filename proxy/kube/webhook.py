@@ -44,6 +44,7 @@ LIMITS: Final = HttpLimits(
     idle_s=120.0,  # longer than the 90 s after which Go's clients drop a connection
 )
 _FAILED: Final = "failed"
+_LOG_EVERY_S: Final = 1.0
 _QUICK_BYTES: Final = 128 * 1024
 """A review up to this size is decided within milliseconds."""
 
@@ -125,7 +126,8 @@ class Webhook:
         except Exception:
             # The API server then follows the configuration's failurePolicy.
             self.counts[_FAILED] += 1
-            self.log.error("unhandled-exception", where="inject", traceback=traceback.format_exc())
+            trace = traceback.format_exc()
+            self.log.error("unhandled-exception", every_s=_LOG_EVERY_S, where="inject", traceback=trace)
             return HttpResponse(500, b"a bug: see the log\n")
         if not verdict.is_dry_run:
             self.counts[verdict.outcome] += 1

@@ -152,6 +152,17 @@ async def test_failed_coordinator_lookup_returns_unknown_server_error(monkeypatc
         assert it.logged("coordinator-not-found")
 
 
+async def test_client_that_names_many_groups_does_not_fill_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator, "_FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(coordinator, "_LONGEST_WAIT_S", 0.01)
+    async with proxied() as it, old_client(it, 1) as client:
+        for broker in it.cluster.brokers.values():
+            broker.versions["find_coordinator"] = (90, 99)
+        for number in range(5):
+            assert await client.committed(group_at(it, 2, number)) == (-1, UNKNOWN)
+        assert len(it.logged("coordinator-not-found")) == 1
+
+
 async def test_the_connection_is_closed_with_the_clients() -> None:
     async with proxied() as it:
         group = group_at(it, 2)

@@ -7,9 +7,12 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from proxy.cluster.routing import Source
+from proxy.cluster.topology import BrokerId
 from proxy.config import LogConfig
 from proxy.errors import BrokerUnavailable
 from proxy.fetch.cache import CacheKey
+from proxy.fetch.commands import CloseFetcher, FetcherId, FetcherKind
 from proxy.fetch.fetch_config import FetchConfig
 from proxy.net.io.logs import Log
 from proxy.net.io.memory import Budget
@@ -37,13 +40,17 @@ class Process:
     """The log caches of a process, whose brokers have no addresses."""
 
     def __init__(self) -> None:
-        self.log = Log(LogConfig().format, "debug", io.StringIO())
+        self._lines = io.StringIO()
+        self.log = Log(LogConfig().format, "debug", self._lines)
         self.caches = LogCaches(FetchConfig(10.0, fetch_buffer_bytes=8 << 20, response_timeout_s=5), self.log)
         budget = Budget(1 << 20, self.log)
         self._options = ConnectOptions(lambda _: pytest.fail("opened"), 5, 5, budget, self.log, lambda: None)
 
     def join(self, member: Any, key: CacheKey = SHARED) -> Any:
         return self.caches.join(key, member.reader, member, self._options)
+
+    def log_text(self) -> str:
+        return self._lines.getvalue()
 
     def access(self, key: CacheKey = SHARED) -> Access:
         """Return the login of the next connection to a broker."""
@@ -123,6 +130,21 @@ async def test_client_that_comes_after_a_cache_has_failed_joins_another_one() ->
         assert process.join(second) is not cache
         process.caches.part(cache, first.reader)
         assert list(process.caches._runners[SHARED].members) == [second.reader]
+        nursery.cancel_scope.cancel()
+
+
+async def test_broker_whose_responses_are_damaged_does_not_fill_the_log() -> None:
+    process, member = Process(), Member("alice")
+    async with trio.open_nursery() as nursery:
+        await nursery.start(process.caches.run)
+        process.join(member)
+        await wait_all_tasks_blocked()
+        runner = process.caches._runners[SHARED]
+        for node in (1, 1, 1, 2):
+            fetcher = FetcherId(Source(BrokerId(node)), FetcherKind.LIVE)
+            runner._carry_out(CloseFetcher(fetcher, "it has damaged a response", is_fault=True))
+
+        assert process.log_text().count(" fetch-connection-closed ") == 2
         nursery.cancel_scope.cancel()
 
 

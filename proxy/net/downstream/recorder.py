@@ -67,9 +67,13 @@ class ConnectionRecorder:
                 reason=record.why,
             )
         elif isinstance(record, TruncationRecord):
-            self._services.log.warning("log-truncated", **attrs.asdict(record))
+            self._log_problem("log-truncated", record)
         elif isinstance(record, StalledFetchRecord):
-            self._services.log.warning("fetch-stalled", **attrs.asdict(record))
+            self._log_problem("fetch-stalled", record)
+
+    def _log_problem(self, event: str, record: TruncationRecord | StalledFetchRecord) -> None:
+        """Log *event* with the fields of *record*, at most once in 5 s for each broker."""
+        self._services.log.warning(event, every_s=_LOG_EVERY_S, per=record.node, **attrs.asdict(record))
 
     def record_conversion(self, chunks: Chunks, cpu_s: float) -> None:
         """Record a down-conversion of one partition's records whose last chunk has just been produced for sending.

@@ -68,7 +68,8 @@ class Verifier:
                 await self._compare(sampled, committed=bool(request.options.isolation))
         except (ProxyError, OSError, trio.TooSlowError) as wrong:
             self._counts["verify_failed"] += 1
-            self._log.info("verify-failed", every_s=_LOG_EVERY_S, node=self._node_id, reason=wrong)
+            node_id = self._node_id
+            self._log.info("verify-failed", every_s=_LOG_EVERY_S, per=node_id, node=node_id, reason=wrong)
         finally:
             self._is_busy = False
 
@@ -117,10 +118,9 @@ class Verifier:
             "partition": sample.partition,
             "offset": sample.offset,
         }
-        per = (sample.topic.name, sample.partition)
         if compared.equal is None:
             self._counts["verify_failed"] += 1
-            self._log.info("verify-failed", every_s=_LOG_EVERY_S, per=per, **where, error=compared.error)
+            self._log.info("verify-failed", every_s=_LOG_EVERY_S, per=self._node_id, **where, error=compared.error)
             return
         self._counts["verified"] += 1
         if not compared.equal:
@@ -129,7 +129,7 @@ class Verifier:
             self._log.warning(
                 "verify-mismatch",
                 every_s=_LOG_EVERY_S,
-                per=per,
+                per=self._node_id,
                 **where,
                 topic_id=topic_id.hex() if topic_id is not None else None,
                 delivered_bytes=sample.delivered_bytes,

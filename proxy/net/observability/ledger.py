@@ -36,6 +36,7 @@ from proxy.telemetry.sampling import Sampler
 
 __all__ = ["LedgerWriter", "encode_row", "process_id"]
 
+_COMPLAIN_EVERY_S: Final = 30.0
 _FOLDS_S: Final = 1.0
 """The interval in seconds between checks for runs that have lasted long enough."""
 _FINISH_S: Final = 3.0
@@ -159,7 +160,8 @@ class LedgerWriter:
 
     def _log_bug(self, bug: Exception) -> None:
         self._counts["bugs"] += 1
-        self._log.error("unhandled-exception", where="ledger", trace="".join(traceback.format_exception(bug)))
+        trace = "".join(traceback.format_exception(bug))
+        self._log.error("unhandled-exception", every_s=_COMPLAIN_EVERY_S, where="ledger", trace=trace)
 
     def _write(self, rows: Iterable[Row]) -> None:
         for row in rows:

@@ -133,7 +133,6 @@ class Destinations:
         self._log.warning(
             "broker-address-ambiguous",
             every_s=_COMPLAIN_EVERY_S,
-            per=address,
             address=address,
             node=node_id,
             remedy="give each broker an address and port of its own",

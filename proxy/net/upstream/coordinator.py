@@ -77,7 +77,10 @@ class CoordinatorClient:
                 return await connection.exchange(pieces)
         except (ProxyError, trio.TooSlowError) as wrong:
             self.close()
-            self._log.info("coordinator-not-found", every_s=_LOG_EVERY_S, per=group, group=group, reason=wrong)
+            # Not by group: it is the client's choice.
+            self._log.info(
+                "coordinator-not-found", every_s=_LOG_EVERY_S, per=self._node_id, group=group, reason=wrong
+            )
             return None
 
     def close(self) -> None:

@@ -34,6 +34,7 @@ __all__ = ["CacheMember", "CacheRecorder", "ClientCaches", "LogCaches"]
 
 _LINGER_S: Final = 10.0
 """How long a shared cache is kept after its last reader has left."""
+_LOG_EVERY_S: Final = 5.0
 
 
 class CacheMember(Protocol):
@@ -144,7 +145,7 @@ class _CacheRunner:
                     await trio.sleep_forever()
         except Exception as bug:
             trace = "".join(traceback.format_exception(bug))
-            self._log.error("unhandled-exception", trace=trace)
+            self._log.error("unhandled-exception", every_s=_LOG_EVERY_S, trace=trace)
             for member in list(self.members.values()):
                 member.fail(BrokerUnavailable("the log cache has failed"))
         finally:
@@ -225,7 +226,14 @@ class _CacheRunner:
             case CloseFetcher(fetcher, why, is_fault):
                 log_event = self._log.warning if is_fault else self._log.debug
                 node_id, name = fetcher.source.node_id, fetcher.kind.value
-                log_event("fetch-connection-closed", node=node_id, fetcher=name, reason=why)
+                log_event(
+                    "fetch-connection-closed",
+                    every_s=_LOG_EVERY_S,
+                    per=node_id,
+                    node=node_id,
+                    fetcher=name,
+                    reason=why,
+                )
                 self._links.disconnect(fetcher)
             case RefreshMetadata(topics):
                 if self._last is not None:

@@ -295,6 +295,21 @@ async def test_connection_that_cannot_be_forwarded_is_closed(kernel: Kernel) -> 
         assert len(it.logged("connection-forward-failed")) == it.proxy.counts["not_passed"] == 2
 
 
+async def test_client_with_many_destinations_does_not_fill_the_log(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redirected, "_LOGGED_DESTINATIONS", 2)
+    async with clustered() as it:
+        for number in range(6):
+            kernel.destination = Address(f"127.0.0.{number + 1}", free_port_range(1))
+            port = it.config.downstream.transparent[0].port
+            async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+                await stream.send_all(b"GET / HTTP/1.1\r\n\r\n")
+                assert await hung_up_on(stream)
+        assert it.proxy.counts["not_passed"] == 6
+        assert len(it.logged("connection-forward-failed")) == 3
+
+
 async def test_our_own_connection_is_not_taken_back(kernel: Kernel) -> None:
     """Check a redirect of Sidefetch's own connection, as by rules that exempt the wrong user."""
     async with clustered() as it:
