@@ -570,14 +570,14 @@ class LogCache:
         """Return whether a response, a new connection or a timer will continue fetches that wait at its end (L1).
 
         The log is on a fetcher that has a request in flight, is connecting or has delayed its next request; or it
-        is queued while a fetcher of its source has a request in flight or is connecting. A log that is confirmed at
+        is queued while a fetcher of its source is connecting, or waits for at most another 0.1 s (L7). A log that is confirmed at
         its end need not be served; see ``Positions.unserved``.
         """
         fetcher = log.fetcher
         if fetcher is None:
             each = self._sources[log.key.source]
             is_queued = log in self._queues[log.key.source]
-            return is_queued and any(one.is_in_flight or one.is_opening for one in each)
+            return is_queued and any(one.is_opening or _is_free_soon(one, now_s) for one in each)
         paced_until_s = max(fetcher.paced_until_s, fetcher.held_until_s)
         return fetcher.is_in_flight or fetcher.is_opening or now_s < paced_until_s
 
@@ -1035,6 +1035,11 @@ class LogCache:
 def _has_others_waiting(fetcher: Fetcher, log: SharedLog) -> bool:
     """Return whether client fetches wait for the fetcher that do not read *log*."""
     return any(reader not in log.readers for reader in fetcher.waiting)
+
+
+def _is_free_soon(fetcher: Fetcher, now_s: float) -> bool:
+    """Return whether the fetcher has a request in flight that waits for at most another 0.1 s at the broker."""
+    return fetcher.is_in_flight and not fetcher.waits_longer_than(now_s + _LIVE_WAIT_S, 2**31)
 
 
 def _is_failure(reply: PartitionReply) -> bool:
