@@ -570,8 +570,8 @@ class LogCache:
         """Return whether a response, a new connection or a timer will continue fetches that wait at its end (L1).
 
         The log is on a fetcher that has a request in flight, is connecting or has delayed its next request; or it
-        is queued while a fetcher of its source is connecting, or waits for at most another 0.1 s (L7). A log that is confirmed at
-        its end need not be served; see ``Positions.unserved``.
+        is queued while a fetcher of its source is connecting, or waits for at most another 0.1 s (L7). A log that
+        is confirmed at its end need not be served; see ``Positions.unserved``.
         """
         fetcher = log.fetcher
         if fetcher is None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import attrs
 
+from tests.checkout import commit
 from tests.differential.combinations import CLIENTS, Combination, draw
 from tests.differential.shrink import shrink
 from tests.differential.stage import Stage
@@ -167,6 +168,7 @@ def _report(arguments: argparse.Namespace, tally: Tally, minutes: float) -> None
     figures: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     before = figures.setdefault(arguments.kafka, {"runs": []})
     run_figures = {
+        "commit": commit(),
         "seed": arguments.seed,
         "first": arguments.first,
         "clients": arguments.client or "all",

@@ -1,4 +1,4 @@
-"""``python -m tests.soak [--seconds N] [--seed S] [--report FILE] [--faults NAME,...]``: the long form."""
+"""``python -m tests.soak [--seconds N] [--seed S] [--share-reads MODE] [--report FILE]``: the long form."""
 
 import argparse
 import sys
@@ -15,6 +15,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--seconds", type=float, default=1800.0, help="how long faults are made (%(default)g)")
     parser.add_argument("--seed", type=int, default=1, help="of their order and length (%(default)d)")
+    parser.add_argument("--share-reads", default="off", help="Sidefetch's option (%(default)s)")
     parser.add_argument("--report", type=Path, help="where the figures go, as JSON")
     parser.add_argument("--faults", help=f"only these, 4 s each, once: {', '.join(FAULTS)}")
     parser.add_argument("--direct", action="store_true", help="without Sidefetch, to compare: new clients only")
@@ -31,6 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.seed,
         show_progress=_show_progress,
         watch=not arguments.faults,
+        share_reads=arguments.share_reads,
         direct=arguments.direct,
         log=arguments.log,
     )

@@ -68,6 +68,7 @@ class Report:
 
     commit: str
     seed: int
+    share_reads: str
     kafka: str = KAFKA
     duration_s: float = 0.0
     faults: Counter[str] = attrs.field(factory=Counter)
@@ -134,22 +135,24 @@ def weather_out(
     *,
     show_progress: Callable[[str], None],
     watch: bool,
+    share_reads: str = "off",
     direct: bool = False,
     log: Path | None = None,
 ) -> Report:
     """Run *acts* against readers and producers, and judge; *show_progress* gets the progress.
 
     With *watch*, Sidefetch's resources are measured before, between and after, for some seconds each. With
-    *direct*, the
-    clients connect by the wire alone, which shows their own failures. Sidefetch's log is left in *log*.
+    *direct*, the clients connect by the wire alone, which shows their own failures. *share_reads* is Sidefetch's
+    option. Its log is left in *log*.
     """
-    report = Report(commit(), seed)
+    report = Report(commit(), seed, share_reads)
+    options = (*_OPTIONS, "--share-reads", share_reads)
     with ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="sidefetch-soak-")))
         clock = WallClock(folder / "offset")
         cluster = running.enter_context(KafkaCluster(KAFKA, settings=_SETTINGS))
         wire = running.enter_context(Wire(cluster.tapped, seed=seed))
-        sidefetch = running.enter_context(Sidefetch(wire.bootstrap, options=_OPTIONS, env=clock.env))
+        sidefetch = running.enter_context(Sidefetch(wire.bootstrap, options=options, env=clock.env))
         operator = Admin(cluster)
         topic = operator.create_topic(unique("storm"), PARTITIONS, replication=3)
         stage = Stage(cluster, operator, topic, wire, sidefetch, clock, random.Random(seed))
