@@ -295,7 +295,7 @@ class StalledFetchRecord:
     node: int
     client_id: str | None
     stage: str
-    """Stage of the fetch: ``connecting`` or ``asking``."""
+    """Stage of the fetch: ``connecting`` or ``collecting``."""
     waited_s: float
     """Seconds since the start of the client fetch."""
     partitions: int

@@ -41,7 +41,7 @@ class Traffic:
         self.record_bytes: Counter[TrafficSource] = Counter()
         """Bytes of records as the brokers sent them, before conversion."""
         self.fetches: Counter[RouteKind] = Counter()
-        """Answered upstream fetches by route: the reason that their broker was read."""
+        """Upstream fetches by route: the reason that their broker was read."""
         self.partitions: Counter[RouteKind] = Counter()
         """Partitions of those fetches by route, both named and remembered by a session."""
 
@@ -63,7 +63,7 @@ class Traffic:
         self.record_bytes[TrafficSource(topic, rack, crossed)] += record_bytes
 
     def add_fetch(self, kind: RouteKind, partitions: int) -> None:
-        """Count an answered upstream fetch of *partitions* partitions by its route *kind*."""
+        """Count an upstream fetch of *partitions* partitions by its route *kind*."""
         self.fetches[kind] += 1
         self.partitions[kind] += partitions
 

@@ -56,7 +56,7 @@ ADVICE: Final[Mapping[str, Remedy]] = {
         "A broker stopped in the middle of a response", "Check that broker's load, and the network to it."
     ),
     "fetch-connection-closed": Remedy(
-        "A broker answered a fetch late, or with a response that does not match it",
+        "A broker answered a fetch late, or with a response that does not match it, or is older than Kafka 0.11",
         "Check that broker's load and the network; report a wrong response with the broker's version.",
     ),
     "client-protocol-error": Remedy(
@@ -114,7 +114,8 @@ ADVICE: Final[Mapping[str, Remedy]] = {
         "A broker has no local port, so clients cannot reach it", "Widen broker-ports, and restart."
     ),
     "broker-port-taken": Remedy(
-        "Another process listens on a port of broker-ports", "Free the port, or choose another range."
+        "A port of broker-ports cannot be opened, usually since another process listens on it",
+        "Free the port, or choose another range.",
     ),
     "redirect-loop": Remedy(
         "Sidefetch's own connections are redirected to itself",
@@ -215,7 +216,7 @@ class Problems:
 
         Occurrences of an event are the same problem if they agree in the fields ``limit``, ``what``, ``node`` and
         ``rack``; the problem gets the level, fields and time of the latest. Events without an entry in ``ADVICE``,
-        and all but two events of level info, are ignored.
+        and events of level info, with few exceptions, are ignored.
 
         Args: fields: the fields of the log line.
               now_us: the time of the event, in microseconds since 1970.
