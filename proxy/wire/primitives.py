@@ -1,6 +1,7 @@
 """Decoding and encoding of the protocol's primitive types: scalars, strings, array counts and tagged fields."""
 
 import struct
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -30,11 +31,14 @@ class Cursor:
     Source: Kafka protocol guide, "Protocol Primitive Types"; KIP-482.
     """
 
-    __slots__ = ("at", "frame")
+    __slots__ = ("at", "frame", "tags_left")
 
     def __init__(self, frame: bytes | memoryview, at: int = 0) -> None:
         self.frame = frame
         self.at = at
+        self.tags_left = sys.maxsize
+        """The number of tagged fields that may follow in all sections together; more are malformed. No limit at
+        first."""
 
     def _scalar(self, form: struct.Struct) -> int:
         try:
@@ -134,14 +138,18 @@ class Cursor:
 
     def tags(self) -> Iterator[tuple[int, bytes | memoryview]]:
         """Yield (tag, bytes) for each tagged field at the cursor, which is behind them once all are consumed."""
-        count = self.uvarint()
-        if count > _MOST_TAGS:
-            raise MalformedFrame(f"{count} tagged fields at {self.at}, {_MOST_TAGS} are allowed")
+        count, allowed = self.uvarint(), min(_MOST_TAGS, self.tags_left)
+        if count > allowed:
+            raise MalformedFrame(f"{count} tagged fields at {self.at}, {allowed} are allowed")
+        self.tags_left -= count
         for _ in range(count):
             tag = self.uvarint()
             yield tag, self.take(self.uvarint())
 
     def skip_tags(self) -> None:
+        if self.at < len(self.frame) and not self.frame[self.at]:  # as in nearly all sections; much faster
+            self.at += 1
+            return
         for _ in self.tags():
             pass
 

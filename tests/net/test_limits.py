@@ -2,6 +2,7 @@
 
 import io
 import socket
+import struct
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -21,6 +22,7 @@ from proxy.net.downstream.limits import ConnectionActivity, ConnectionLimits, De
 from proxy.net.io.logs import Log
 from proxy.net.io.memory import Budget
 from proxy.wire.apis import ApiKey
+from proxy.wire.primitives import write_tags
 from tests.net.proxied import Proxied, ask, configured, hung_up_on, limits_logged, running
 from tests.ports import open_ends
 
@@ -200,6 +202,19 @@ async def test_a_fetch_of_too_much_ends_its_connection_only() -> None:
         assert await is_served(good)
         assert it.proxy.counts["limit_max_fetch_partitions"] == 1
         assert len(limits_logged(it, "max-fetch-partitions")) == 1
+
+
+async def test_a_fetch_of_too_many_tagged_fields_ends_its_connection_only() -> None:
+    tags = write_tags([(tag, b"") for tag in range(10_000)])
+    entries = b"".join(struct.pack(">iiqiqi", n, -1, 0, -1, -1, 100) + tags for n in range(20))
+    front = struct.pack(">hhih1sxiiiibii", ApiKey.FETCH, 12, 7, 1, b"c", -1, 20, 1, SIZE, 0, 0, -1)
+    request = front + b"\2\2t\x15" + entries + b"\0\1\1\0"
+    async with limited() as it, it.client(1) as good, it.client(1) as greedy:
+        assert await is_served(good)
+        await greedy.send_frame(len(request).to_bytes(4) + request)
+        assert await hung_up_on(greedy)
+        assert await is_served(good)
+        assert "tagged fields at" in it.logged("client-protocol-error")[0]
 
 
 async def test_client_whose_session_exceeds_max_fetch_partitions_is_disconnected() -> None:

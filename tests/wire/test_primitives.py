@@ -147,6 +147,17 @@ def test_more_than_ten_thousand_tagged_fields_are_malformed(count: int, fits: bo
             cursor.skip_tags()
 
 
+def test_tagged_fields_of_all_sections_have_a_limit() -> None:
+    section = write_tags([(0, b""), (1, b"a")])
+    cursor = Cursor(section + b"\0" + section + section)
+    cursor.tags_left = 5
+
+    for _ in range(3):
+        cursor.skip_tags()
+    with pytest.raises(MalformedFrame, match=r"2 tagged fields at \d+, 1 are allowed"):
+        cursor.skip_tags()
+
+
 @examples(100)
 @given(st.lists(st.tuples(st.integers(0, 2**31 - 1), st.binary(max_size=200)), max_size=4))
 def test_tagged_fields_are_read_back(tags: list[tuple[int, bytes]]) -> None:

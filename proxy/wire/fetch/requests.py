@@ -25,6 +25,8 @@ from proxy.wire.primitives import Cursor, write_string
 
 _I32: Final = struct.Struct(">i")
 NO_LIMIT: Final = 2**31 - 1
+_MOST_TAGS: Final = 10_000
+"""The largest number of tagged fields of a request, beyond one for each partition that is let through."""
 
 
 @attrs.frozen
@@ -146,9 +148,10 @@ def read_request(header: RequestHeader, cursor: Cursor, most: int = NO_LIMIT) ->
         cursor: must stand behind the header's client id, as ``read_request_header`` returns it.
         most: the limit for each of four numbers: topics and partitions to fetch, topics and partitions to forget.
 
-    Cost:   O(topics + forgotten partitions), and a copy of the bytes of the partitions; they get no object each.
-    Raises: MalformedFrame: the frame is shorter or longer than the request, or a count is impossible; LimitReached:
-        a number exceeds *most*.
+    Cost:   O(topics + forgotten partitions), and a copy of the bytes of the partitions; they get no object each,
+            except in sections with tagged fields. A number that exceeds *most* is refused before its cost.
+    Raises: MalformedFrame: the frame is shorter or longer than the request, a count is impossible, or there are
+        more than 10,000 + *most* tagged fields; LimitReached: a number exceeds *most*.
     """
     request, _ = read_with_positions(header, cursor, most)
     return request
@@ -163,6 +166,7 @@ def read_with_positions(header: RequestHeader, cursor: Cursor, most: int) -> tup
     version = header.api_version
     layout = request_layout(version)
     flexible = layout.flexible
+    cursor.tags_left = _MOST_TAGS + most
     if flexible:
         cursor.skip_tags()
     replica_id = cursor.i32() if version <= 14 else UNKNOWN
@@ -170,10 +174,8 @@ def read_with_positions(header: RequestHeader, cursor: Cursor, most: int) -> tup
     max_bytes = cursor.i32() if version >= 3 else NO_LIMIT
     isolation = cursor.i8() if version >= 4 else 0
     session_id, session_epoch = (cursor.i32(), cursor.i32()) if version >= 7 else (0, -1)
-    topics = _check_limit(cursor.count(flexible=flexible, item_bytes=3), most)
     starts: MutableSequence[int] = array("q")
-    sections = tuple(_read_section(layout, cursor, starts) for _ in range(topics))
-    _check_limit(sum(len(section.entries) for section in sections) // layout.stride, most)
+    sections = tuple(_read_sections(layout, cursor, most, starts))
     forgotten = tuple(_read_forgotten(layout, cursor, most)) if version >= 7 else ()
     rack_id = (cursor.nullable_string(flexible=flexible) or "") if version >= 11 else ""
     if flexible:
@@ -188,23 +190,29 @@ def read_with_positions(header: RequestHeader, cursor: Cursor, most: int) -> tup
 def _check_limit(count: int, most: int) -> int:
     if count > most:
         raise LimitReached(
-            "max-fetch-partitions", f"a fetch of {count} partitions or topics, {most} are let through"
+            "max-fetch-partitions", f"a fetch of at least {count} partitions or topics, {most} are let through"
         )
     return count
 
 
-def _read_section(layout: RequestLayout, cursor: Cursor, starts: MutableSequence[int]) -> TopicSection:
-    topic = read_topic(cursor, by_id=layout.by_id, flexible=layout.flexible)
-    count = cursor.count(flexible=layout.flexible, item_bytes=layout.stride)
-    start = cursor.at
-    entries = bytes(cursor.take(count * layout.stride))
-    if layout.flexible:
-        if not has_no_tags(layout, entries):
-            cursor.at, start = start, -1
-            entries = _entries_without_tags(layout, cursor, count)
-        cursor.skip_tags()
-    starts.append(start)
-    return TopicSection(topic, entries)
+def _read_sections(
+    layout: RequestLayout, cursor: Cursor, most: int, starts: MutableSequence[int]
+) -> Iterator[TopicSection]:
+    """Yield each topic's section, and append the position of its entries to *starts*."""
+    partitions = 0
+    for _ in range(_check_limit(cursor.count(flexible=layout.flexible, item_bytes=3), most)):
+        topic = read_topic(cursor, by_id=layout.by_id, flexible=layout.flexible)
+        count = cursor.count(flexible=layout.flexible, item_bytes=layout.stride)
+        partitions = _check_limit(partitions + count, most)
+        start = cursor.at
+        entries = bytes(cursor.take(count * layout.stride))
+        if layout.flexible:
+            if not has_no_tags(layout, entries):
+                cursor.at, start = start, -1
+                entries = _entries_without_tags(layout, cursor, count)
+            cursor.skip_tags()
+        starts.append(start)
+        yield TopicSection(topic, entries)
 
 
 def has_no_tags(layout: RequestLayout, entries: bytes) -> bool:
@@ -217,12 +225,13 @@ def has_no_tags(layout: RequestLayout, entries: bytes) -> bool:
 
 
 def _entries_without_tags(layout: RequestLayout, cursor: Cursor, count: int) -> bytes:
-    fixed = layout.stride - 1
     kept = bytearray()
     for _ in range(count):
-        kept += cursor.take(fixed)
-        kept.append(0)
-        cursor.skip_tags()
+        kept += cursor.take(layout.stride)
+        if kept[-1]:
+            kept[-1] = 0
+            cursor.at -= 1
+            cursor.skip_tags()
     return bytes(kept)
 
 

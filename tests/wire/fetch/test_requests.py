@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kio.schema.request_header.v1 import RequestHeader as HeaderV1
 from kio.schema.request_header.v2 import RequestHeader as HeaderV2
 
-from proxy.errors import MalformedFrame
+from proxy.errors import LimitReached, MalformedFrame
 from proxy.wire import messages
 from proxy.wire.fetch import (
     FETCH,
@@ -322,6 +322,39 @@ def test_bytes_at_random_are_read_or_malformed_and_nothing_else(version: int, da
 
     with contextlib.suppress(MalformedFrame):
         read(memoryview(bytes(frame)))
+
+
+def tagged(counts: list[int]) -> bytes:
+    """A v12 request of one topic whose partitions have so many empty tagged fields each."""
+    entries = [struct.pack(">iiqiqi", n, -1, 0, -1, -1, 100) for n in range(len(counts))]
+    fields = [write_tags([(tag, b"") for tag in range(count)]) for count in counts]
+    topic = b"\2\7orders" + bytes([len(counts) + 1]) + b"".join(map(bytes.__add__, entries, fields)) + b"\0"
+    front = struct.pack(">hhih1sxiiiibii", 1, 12, 7, 1, b"c", -1, 500, 1, 900, 0, 0, -1)
+    return front + topic + b"\1\1\0"
+
+
+@pytest.mark.parametrize(("last", "fits"), [(7, True), (8, False)])
+def test_tagged_fields_are_counted_over_the_whole_request(last: int, fits: bool) -> None:
+    frame = tagged([5_000, 0, 5_000, last])
+    if fits:
+        assert len(read_request(*read_request_header(frame), 7).sections[0].entries) == 4 * 33
+    else:
+        with pytest.raises(MalformedFrame, match=r"8 tagged fields at \d+, 7 are allowed"):
+            read_request(*read_request_header(frame), 7)
+
+
+@pytest.mark.parametrize("version", [4, 12, 13])
+def test_partitions_beyond_the_limit_are_refused_before_those_of_later_topics_are_read(version: int) -> None:
+    topic = b"\1" * 16 if version >= 13 else b"\2a" if version >= 12 else b"\0\1a"
+    count, end = (b"\4", b"\0") if version >= 12 else ((3).to_bytes(4), b"")
+    section = topic + count + bytes(3 * request_layout(version).stride) + end
+    sections = count + 2 * section + b"\xff" * 200
+    asked = {PartitionKey("a" if version < 13 else TopicId(b"\1" * 16), 0): FetchPartition(0, 100)}
+    whole = write_request(header(version), FetchOptions(500, 1), 0, -1, asked, ())[4:]
+    front = whole[: whole.index(topic) - (1 if version >= 12 else 4)]
+
+    with pytest.raises(LimitReached, match="a fetch of at least 6 partitions or topics, 5 are let through"):
+        read_request(*read_request_header(front + sections), 5)
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS)
