@@ -162,9 +162,9 @@ class LimitsConfig:
         metadata=_option(
             "max-handshakes",
             whole(1, 10_000),
-            "Largest number of TLS handshakes with clients at the same time; further ones wait for their turn. As"
-            " soon as one has to wait, those that run have 2 s more. A connection whose handshake is not complete"
-            " 10 s after the connection began, waiting included, is closed.",
+            "Largest number of TLS handshakes with clients that compute in a row; further ones wait until other"
+            " work was done. A handshake that waits for bytes of its client does not count. A connection whose"
+            " handshake is not complete 10 s after the connection began, waiting included, is closed.",
             "Default: each takes up to 1 ms of CPU, so that other clients wait for 32 ms at most.",
         ),
     )

@@ -1,6 +1,9 @@
 """TLS handshakes with clients: a storm of them, and those that are begun and never ended, harm nobody else."""
 
+import io
+import socket
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -13,16 +16,21 @@ import trio
 from proxy.config import DownstreamSecurity, LimitsConfig
 from proxy.demo.client import KafkaConnection
 from proxy.demo.cluster import embedded_cluster
+from proxy.net.downstream import handshakes
+from proxy.net.downstream.handshakes import TlsHandshakes
+from proxy.net.downstream.limits import LimitLog
+from proxy.net.io.logs import Log
+from proxy.net.io.tls import server_context
 from tests.certificates import Authority
-from tests.net.proxied import Proxied, configured, hung_up_on, limits_logged, running
+from tests.net.proxied import Proxied, configured, running
 from tests.net.tls_clients import client, read, trusting
 
-DAWDLING_S = 0.4
+HALF_OPEN = 300
+"""The number of handshakes that never end, of each kind."""
 
 
 @pytest.fixture
-def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
-    monkeypatch.setattr("proxy.net.downstream.handshakes._CONTENDED_S", DAWDLING_S)
+def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
 
 
@@ -47,78 +55,92 @@ async def is_served(it: Proxied, authority: Authority) -> bool:
         return int(answer.error_code) == 0
 
 
-async def begin_handshake(connection: KafkaConnection) -> None:
-    """Say hello, as TLS has it, and nothing after that."""
-    hello, _ = ssl.MemoryBIO(), ssl.MemoryBIO()
-    context = ssl.create_default_context()
-    half = context.wrap_bio(_, hello, server_hostname="127.0.0.1")
+def hello() -> bytes:
+    """Return the first message of a TLS client."""
+    received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client_end = ssl.create_default_context().wrap_bio(received, sent, server_hostname="127.0.0.1")
     with pytest.raises(ssl.SSLWantReadError):
-        half.do_handshake()
-    await connection.send_frame(hello.read())
+        client_end.do_handshake()
+    return sent.read()
 
 
-async def begun(it: Proxied, stack: AsyncExitStack, count: int) -> list[KafkaConnection]:
+async def begun(it: Proxied, stack: AsyncExitStack, first: bytes, count: int = HALF_OPEN) -> list[KafkaConnection]:
+    """Open *count* connections that send *first* and nothing after that."""
     connections = [await stack.enter_async_context(it.client(1)) for _ in range(count)]
     for each in connections:
-        await begin_handshake(each)
-    await trio.sleep(0.05)
+        await each.send_frame(first)
     return connections
 
 
-async def test_stalled_tls_handshake_is_dropped_when_another_client_waits(authority: Authority) -> None:
-    async with with_places(2, authority) as it, AsyncExitStack() as stack:
-        dawdling = await begun(it, stack, 2)
-        assert it.proxy.counts["limit_max_handshakes"] == 0
-
-        began_s = trio.current_time()
+@pytest.mark.parametrize("places", [1, 32])
+async def test_client_is_served_beside_hundreds_of_half_open_connections_of_its_host(
+    places: int, authority: Authority
+) -> None:
+    async with with_places(places, authority) as it, AsyncExitStack() as stack:
+        for first in (b"", hello()[:100], hello()):
+            await begun(it, stack, first)
         with trio.fail_after(5):
             assert await is_served(it, authority)
-        assert trio.current_time() - began_s > DAWDLING_S / 2, "it did not wait for a place"
-        assert it.proxy.counts["limit_max_handshakes"] == 1
-        assert len(limits_logged(it, "max-handshakes")) == 1
-        for each in dawdling:
-            with trio.fail_after(1):
-                while await each.receive_frame() is not None:
+        assert it.proxy.counts["handshakes_failed"] == 0
+
+
+async def test_handshake_that_does_not_end_in_time_is_aborted(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handshakes, "_LONGEST_S", 0.4)
+    async with with_places(2, authority) as it, AsyncExitStack() as stack:
+        for first in (b"", hello()[:100], hello()):
+            (half_open,) = await begun(it, stack, first, 1)
+            with trio.fail_after(5):
+                while await half_open.receive_frame() is not None:
                     pass
+        assert it.proxy.counts["handshakes_failed"] == 3
         assert "the TLS handshake timed out" in it.logged("client-tls-failed")[0]
 
 
-async def test_slow_tls_handshake_is_kept_while_no_other_client_waits(authority: Authority) -> None:
-    async with with_places(2, authority) as it, AsyncExitStack() as stack:
-        await begun(it, stack, 1)
-        await trio.sleep(2 * DAWDLING_S)
-        assert await is_served(it, authority)
-        assert not it.logged("client-tls-failed")
+class Turns(trio.abc.Instrument):
+    """Counts the steps of handshakes in each turn of the event loop."""
+
+    def __init__(self) -> None:
+        self.steps = [0]
+
+    def before_io_wait(self, timeout: float) -> None:  # noqa: ARG002
+        self.steps.append(0)
 
 
-async def test_silent_connections_do_not_count_against_max_handshakes(authority: Authority) -> None:
-    async with with_places(1, authority) as it, AsyncExitStack() as stack:
-        silent = [await stack.enter_async_context(it.client(1)) for _ in range(5)]
-        with trio.fail_after(DAWDLING_S):
-            assert await is_served(it, authority)
-        assert it.proxy.counts["limit_max_handshakes"] == 0
-        assert not await hung_up_on_already(silent[0])
+async def test_a_storm_is_computed_in_turns_and_logged_once(authority: Authority) -> None:
+    turns, lines, count = Turns(), io.StringIO(), 20
+    log = Log("text", "info", lines)
 
+    class CountingSocket(ssl.SSLSocket):
+        def do_handshake(self, *arguments: Any) -> None:
+            turns.steps[-1] += 1
+            super().do_handshake(*arguments)
 
-async def hung_up_on_already(connection: KafkaConnection) -> bool:
-    with trio.move_on_after(0.05):
-        return await hung_up_on(connection)
-    return False
+    ours = authority.issue("127.0.0.1", file="sidefetch")
+    tls = server_context(DownstreamSecurity(tls_cert=str(ours.cert), tls_key=str(ours.key)), log)
+    assert tls is not None
+    tls.value.sslsocket_class = CountingSocket
+    counts: Counter[str] = Counter()
+    both = TlsHandshakes(2, tls, LimitLog(counts, log))
+    pairs = [socket.socketpair() for _ in range(count)]
 
+    async def shake_hands(server_end: socket.socket) -> None:
+        with pytest.raises(OSError, match=r"EOF"):
+            await both.run_handshake(trio.SocketStream(trio.socket.from_stdlib_socket(server_end)), "127.0.0.1:1")
 
-async def test_a_storm_is_served_in_turn_and_a_queue_of_those_that_dawdle_lasts_no_longer_than_they_may(
-    authority: Authority,
-) -> None:
-    async with with_places(2, authority) as it, AsyncExitStack() as stack:
-        await begun(it, stack, 4)
-        served: list[bool] = []
+    for _, client_end in pairs:
+        client_end.sendall(hello())
+        client_end.shutdown(socket.SHUT_WR)
+    trio.lowlevel.add_instrument(turns)
+    async with trio.open_nursery() as nursery:
+        for server_end, _ in pairs:
+            nursery.start_soon(shake_hands, server_end)
+    trio.lowlevel.remove_instrument(turns)
+    for _, client_end in pairs:
+        client_end.close()
 
-        async def come() -> None:
-            served.append(await is_served(it, authority))
-
-        with trio.fail_after(5):
-            async with trio.open_nursery() as nursery:
-                for _ in range(20):
-                    nursery.start_soon(come)
-        assert served == [True] * 20
-        assert len(limits_logged(it, "max-handshakes")) == 1, "a line in a while, not one for each"
+    assert max(turns.steps) == 2
+    assert sum(turns.steps) == count
+    assert counts["limit_max_handshakes"] > 0
+    assert lines.getvalue().count(" limit-reached ") == 1

@@ -1,67 +1,76 @@
-"""TLS handshakes with clients: limited in number; slow ones are aborted if others wait."""
+"""TLS handshakes with clients: limited in the computing that they do before other clients have their turn."""
 
-import math
+import socket
 import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import trio
 
 from proxy.net.downstream.limits import LimitLog
 from proxy.net.io.files import WatchedFiles
-from proxy.net.io.tls import TlsSocket, start_tls
+from proxy.net.io.tls import TlsSocket
 
 __all__ = ["TlsHandshakes"]
 
 _LONGEST_S: Final = 10.0
 """The time limit from the connection to the end of its handshake: as that of Kafka's own clients."""
-_CONTENDED_S: Final = 2.0
-"""The time limit of a handshake while others wait: two round trips around the world, and a margin."""
 
 
 class TlsHandshakes:
-    """The TLS handshakes with all clients: a limited number runs at once, the others wait in order.
+    """The TLS handshakes with all clients: a limited number computes at once, the others wait in order.
 
-    A connection counts once its client has sent its first byte; before that, it takes no memory for TLS. A
-    handshake may take 2 s while others wait; otherwise, until 10 s after the start of the connection.
+    A handshake has a place only while it computes, about 1 ms; it waits for bytes of its client without a place. So
+    one that is begun and never ended keeps no other client waiting; it ends 10 s after the start of the connection.
+    Before a client's first byte, its connection takes no memory for TLS.
     """
 
     def __init__(self, places: int, context: WatchedFiles[ssl.SSLContext], limit_log: LimitLog) -> None:
-        """Create the state; at most *places* handshakes run at once; *limit_log* logs that a client waits."""
+        """Create the state; at most *places* handshakes compute in one turn of the event loop.
+
+        *limit_log* logs that a client waits for a place.
+        """
         self._places = trio.CapacityLimiter(places)
         self._context = context
         self._limit_log = limit_log
-        self._running: set[trio.CancelScope] = set()
 
     async def run_handshake(self, stream: trio.SocketStream, peer: str) -> TlsSocket:
-        """Wait until the handshake with a client may run, run it, and return the TLS socket that replaces *stream*.
+        """Run the handshake with a client, and return the TLS socket that replaces *stream*.
 
         *peer* is the client's address, for the log.
 
-        Raises: OSError: the handshake failed; trio.TooSlowError: it was not complete within 10 s, or within 2 s
-            while others waited. The caller closes *stream*: its socket was taken over and closed, or is still open.
+        Raises: OSError: the handshake failed; trio.TooSlowError: it was not complete within 10 s. The caller closes
+            *stream*: its socket was taken over and closed, or is still open.
         """
         with trio.fail_after(_LONGEST_S):
             await trio.lowlevel.wait_readable(stream.socket)
             if not self._places.available_tokens:
-                self._limit_log("max-handshakes", peer, f"{self._places.borrowed_tokens} are under way")
-                self._shorten_deadlines()
-            async with self._places:
-                with self._limit_time():
-                    return await start_tls(stream, self._context.value)
-
-    @contextmanager
-    def _limit_time(self) -> Iterator[None]:
-        is_waited_for = self._places.statistics().tasks_waiting > 0
-        with trio.fail_after(_CONTENDED_S if is_waited_for else math.inf) as scope:
-            self._running.add(scope)
+                self._limit_log("max-handshakes", peer, f"{self._places.borrowed_tokens} compute at present")
+            wrapped = self._take_over(stream)
             try:
-                yield
-            finally:
-                self._running.remove(scope)
+                while (wait := await self._compute_step(wrapped)) is not None:
+                    await wait(wrapped)
+            except BaseException:
+                wrapped.close()
+                raise
+            return TlsSocket(wrapped)
 
-    def _shorten_deadlines(self) -> None:
-        soon_s = trio.current_time() + _CONTENDED_S
-        for scope in self._running:
-            scope.deadline = min(scope.deadline, soon_s)
+    def _take_over(self, stream: trio.SocketStream) -> ssl.SSLSocket:
+        connected = socket.socket(fileno=stream.socket.detach())
+        try:
+            connected.setblocking(False)
+            return self._context.value.wrap_socket(connected, server_side=True, do_handshake_on_connect=False)
+        except BaseException:
+            connected.close()
+            raise
+
+    async def _compute_step(self, wrapped: ssl.SSLSocket) -> Callable[[ssl.SSLSocket], Awaitable[None]] | None:
+        """Continue the handshake as far as the client's bytes allow; return what to wait for, None at its end."""
+        async with self._places:
+            try:
+                wrapped.do_handshake()
+            except ssl.SSLWantReadError:
+                return trio.lowlevel.wait_readable
+            except ssl.SSLWantWriteError:
+                return trio.lowlevel.wait_writable
+            return None
