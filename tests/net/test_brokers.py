@@ -1,13 +1,19 @@
 """Connections to brokers that are none, or go at the worst moment."""
 
+import io
 import socket
 import struct
 
 import pytest
 import trio
+from kio.schema.metadata.v4.request import MetadataRequest
 
 from proxy.config import Address
+from proxy.demo.cluster import embedded_cluster
 from proxy.errors import BrokerProtocolError, BrokerUnavailable
+from proxy.net.io.logs import Log
+from proxy.net.io.memory import Budget
+from proxy.net.upstream import brokers
 from proxy.net.upstream.brokers import connect, open_broker
 
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
@@ -62,6 +68,23 @@ async def test_a_server_that_speaks_another_protocol_is_no_broker(greeting: byte
         with pytest.raises(BrokerProtocolError, match=f"frame size {as_size} "):
             await open_broker(address, client_id=None, connect_timeout_s=1)
         nursery.cancel_scope.cancel()
+
+
+async def test_response_without_memory_budget_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with embedded_cluster(brokers=1) as cluster:
+        cluster.create_topic("t" * 200, 1)
+        address = Address.parse(cluster.bootstrap)
+        monkeypatch.setattr(brokers, "_MAX_UNBUDGETED_BYTES", 200)
+        log = Log("text", "info", io.StringIO())
+        for budget in (None, Budget(1 << 20, log)):
+            connection = await open_broker(address, client_id=None, connect_timeout_s=1, budget=budget)
+            with connection.frames:
+                request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+                if budget is not None:
+                    assert (await connection.send_request(request)).topics
+                    continue
+                with pytest.raises(BrokerProtocolError, match=r": frame size \d+ is not within 0\.\.200$"):
+                    await connection.send_request(request)
 
 
 @pytest.mark.parametrize("host", [".", "a" * 70, "é..x", "\0", ""])

@@ -13,7 +13,7 @@ from proxy.config import Address, UpstreamConfig
 from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
 from proxy.errors import BrokerUnavailable
 from proxy.net.io.logs import Log
-from proxy.net.upstream import topology
+from proxy.net.upstream import brokers, topology
 from proxy.net.upstream.brokers import BrokerConnection
 from proxy.net.upstream.topology import TopologyCallback, TopologyService
 from proxy.wire.fetch import Topic, TopicId
@@ -189,6 +189,23 @@ async def test_topic_at_which_brokers_close_the_connection_keeps_no_other_from_b
             assert [it.topology.topic(name) is not None for name in names] == [True] * 9
             assert it.topology.topic("poison") is None
             assert max(_Fussy.requests) == 4
+
+
+async def test_topics_whose_metadata_exceeds_the_limit_of_a_response_are_requested_in_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(brokers, "_MAX_UNBUDGETED_BYTES", 800)
+    names = [f"{number}".zfill(200) for number in range(8)]
+    async with embedded_cluster() as cluster:
+        for name in names:
+            cluster.create_topic(name, 1)
+        async with service(cluster) as it:
+            refreshed = trio.Event()
+            it.request_refresh(frozenset(names), lambda _: refreshed.set())
+            with trio.fail_after(5):
+                await refreshed.wait()
+
+            assert [it.topology.topic(name) is not None for name in names] == [True] * 8
 
 
 async def test_unexpected_error_in_a_response_is_logged_and_the_request_repeated() -> None:

@@ -40,6 +40,7 @@ class Verifier:
         self._address_of = services.topology.address_of
         self._counts = services.counts
         self._log = services.log
+        self._budget = services.budget
         self.access = services.access
         self._is_busy = False
 
@@ -97,7 +98,7 @@ class Verifier:
     async def _fetch_directly(self, sampled: Sequence[Sample], *, committed: bool) -> tuple[int, FetchResponse]:
         address = self._address_of(self._node_id)
         async with dial(
-            address, client_id=_CLIENT_ID, connect_timeout_s=_TIMEOUT_S, access=self.access
+            address, client_id=_CLIENT_ID, connect_timeout_s=_TIMEOUT_S, budget=self._budget, access=self.access
         ) as connection:
             served = connection.versions.get(FETCH)
             version = min(served.last, MAX_VERSION) if served is not None else 0

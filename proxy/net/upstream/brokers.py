@@ -28,11 +28,12 @@ __all__ = ["BrokerConnection", "connect", "dial", "open_broker", "open_connectio
 
 _MAX_ANSWER_BYTES: Final = 2**31 - 1
 """Brokers limit their own responses, but for one batch that may be larger than any requested limit (KIP-74)."""
+_MAX_UNBUDGETED_BYTES: Final = 64 * 1024**2
+"""The limit of responses without a memory budget. Metadata of a million partitions is smaller; a request for more of
+them is divided."""
 _MAX_HANDSHAKE_BYTES: Final = 1024**2
 """The first bytes of TLS or HTTP, read as a frame size, would claim hundreds of MB of memory."""
 _SOFTWARE_NAME: Final = "sidefetch"
-
-
 _MAX_VERSIONS_RESPONSES: Final = 2
 """The most responses to ApiVersions on one connection; brokers answer these requests even without a login."""
 _RENEW_AT: Final = (0.85, 0.95)
@@ -121,7 +122,8 @@ class BrokerConnection:
             why = broker_reason(broken) if isinstance(broken, ssl.SSLError) else broken
             raise BrokerUnavailable(f"{self.frames.peer}: {why}") from broken
         except MalformedFrame as wrong:
-            raise BrokerProtocolError(f"{self.frames.peer}: {wrong}{self._hint}") from wrong
+            hint = "" if self._answers else self._hint
+            raise BrokerProtocolError(f"{self.frames.peer}: {wrong}{hint}") from wrong
         if not frames:
             raise BrokerUnavailable(f"{self.frames.peer} closed the connection{self._hint}")
         self._answers += 1
@@ -159,7 +161,7 @@ async def open_connection(
     """Open a connection to the broker at *address*, authenticate it if *access* has a login, and return it.
 
     Without a login no request is sent, so that a client's own handshake can be forwarded on the connection. The
-    caller closes it. Large responses wait for memory from *budget*; None for no limit.
+    caller closes it. Large responses wait for memory from *budget*; with None, they have at most 64 MiB.
 
     Raises: BrokerUnavailable: the connection is not ready within *connect_timeout_s* seconds, login included;
         LoginRefused: the login failed; BrokerProtocolError: a response of the login is not valid.
@@ -168,7 +170,7 @@ async def open_connection(
         with trio.fail_after(connect_timeout_s):
             connection = await _connect(address, connect_timeout_s, None, budget, access)
             if access.login is not None:
-                await _authenticate(connection)
+                await _authenticate(connection, budget)
             return connection
     except trio.TooSlowError as late:
         raise BrokerUnavailable(f"{address}: {connect_failure(late)}") from late
@@ -184,7 +186,7 @@ async def _connect(
             tls = access.tls
             connected = stream if tls is None else await start_tls(stream, tls.value, host=address.host)
         try:
-            frames = FrameSocket(connected, _MAX_ANSWER_BYTES, budget)
+            frames = FrameSocket(connected, _frame_limit(budget), budget)
         except OSError:
             stream.socket.close()  # the peer has reset it already
             raise
@@ -196,7 +198,12 @@ async def _connect(
     return BrokerConnection(frames, client_id, access)
 
 
-async def _authenticate(connection: BrokerConnection) -> None:
+def _frame_limit(budget: Budget | None) -> int:
+    """Return the maximum size in bytes of responses on a connection with this memory budget."""
+    return _MAX_UNBUDGETED_BYTES if budget is None else _MAX_ANSWER_BYTES
+
+
+async def _authenticate(connection: BrokerConnection, budget: Budget | None) -> None:
     """Request the broker's API versions, and authenticate if a login is set; close the connection if that fails."""
     connection.frames.set_limit(_MAX_HANDSHAKE_BYTES)
     try:
@@ -205,17 +212,23 @@ async def _authenticate(connection: BrokerConnection) -> None:
     except BaseException:
         connection.frames.close()
         raise
-    connection.frames.set_limit(_MAX_ANSWER_BYTES)
+    connection.frames.set_limit(_frame_limit(budget))
 
 
 @asynccontextmanager
 async def dial(
-    address: Address, *, client_id: str | None, connect_timeout_s: float = math.inf, access: Access = OPEN
+    address: Address,
+    *,
+    client_id: str | None,
+    connect_timeout_s: float = math.inf,
+    budget: Budget | None = None,
+    access: Access = OPEN,
 ) -> AsyncIterator[BrokerConnection]:
     """Open a connection to the broker at *address* for an ``async with`` block, and close it at the block's end.
 
     In the block, the broker's API versions are known, and the connection is authenticated if *access* has a login.
-    *client_id* is the client id of the requests.
+    *client_id* is the client id of the requests. Large responses wait for memory from *budget*; with None, they have
+    at most 64 MiB.
 
     Raises: BrokerUnavailable: the connection is not ready within *connect_timeout_s* seconds, login included;
         LoginRefused: the login failed; BrokerProtocolError: a response is not valid.
@@ -223,7 +236,9 @@ async def dial(
     timeout_s = connect_timeout_s
     try:
         with trio.fail_after(timeout_s):
-            connection = await open_broker(address, client_id=client_id, connect_timeout_s=timeout_s, access=access)
+            connection = await open_broker(
+                address, client_id=client_id, connect_timeout_s=timeout_s, budget=budget, access=access
+            )
     except trio.TooSlowError as late:
         raise BrokerUnavailable(f"{address}: no handshake within {connect_timeout_s:g} s") from late
     with connection.frames:
@@ -242,13 +257,13 @@ async def open_broker(
 
     Return the connection; the caller closes it. *connect_timeout_s* limits only TCP and TLS: the caller must limit
     the time of the requests that follow. *client_id* is the client id of the requests. Large responses wait for
-    memory from *budget*; None for no limit.
+    memory from *budget*; with None, they have at most 64 MiB.
 
     Raises: BrokerUnavailable: the broker cannot be reached, or closed the connection; LoginRefused: the login
         failed; BrokerProtocolError: a response is not valid.
     """
     connection = await _connect(address, connect_timeout_s, client_id, budget, access)
-    await _authenticate(connection)
+    await _authenticate(connection, budget)
     return connection
 
 
