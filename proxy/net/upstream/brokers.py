@@ -29,8 +29,8 @@ __all__ = ["BrokerConnection", "connect", "dial", "open_broker", "open_connectio
 _MAX_ANSWER_BYTES: Final = 2**31 - 1
 """Brokers limit their own responses, but for one batch that may be larger than any requested limit (KIP-74)."""
 _MAX_UNBUDGETED_BYTES: Final = 64 * 1024**2
-"""The limit of responses without a memory budget. Metadata of a million partitions is smaller; a request for more of
-them is divided."""
+"""The limit of responses without a memory budget. Metadata of a million partitions is smaller; a request for more is
+divided."""
 _MAX_HANDSHAKE_BYTES: Final = 1024**2
 """The first bytes of TLS or HTTP, read as a frame size, would claim hundreds of MB of memory."""
 _SOFTWARE_NAME: Final = "sidefetch"
@@ -227,8 +227,8 @@ async def dial(
     """Open a connection to the broker at *address* for an ``async with`` block, and close it at the block's end.
 
     In the block, the broker's API versions are known, and the connection is authenticated if *access* has a login.
-    *client_id* is the client id of the requests. Large responses wait for memory from *budget*; with None, they have
-    at most 64 MiB.
+    *client_id* is the client id of the requests. Large responses wait for memory from *budget*; with None, they
+    have at most 64 MiB.
 
     Raises: BrokerUnavailable: the connection is not ready within *connect_timeout_s* seconds, login included;
         LoginRefused: the login failed; BrokerProtocolError: a response is not valid.
