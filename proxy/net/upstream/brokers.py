@@ -29,8 +29,8 @@ __all__ = ["BrokerConnection", "connect", "dial", "open_broker", "open_connectio
 _MAX_ANSWER_BYTES: Final = 2**31 - 1
 """Brokers limit their own responses, but for one batch that may be larger than any requested limit (KIP-74)."""
 _MAX_UNBUDGETED_BYTES: Final = 64 * 1024**2
-"""The limit of responses without a memory budget. Metadata of a million partitions is smaller; a request for more is
-divided."""
+"""The limit of responses without a memory budget. Metadata of a million partitions is smaller; a request for
+more is divided."""
 _MAX_HANDSHAKE_BYTES: Final = 1024**2
 """The first bytes of TLS or HTTP, read as a frame size, would claim hundreds of MB of memory."""
 _SOFTWARE_NAME: Final = "sidefetch"
