@@ -14,7 +14,7 @@ def test_there_is_advice_on_every_warning_and_error_of_the_log() -> None:
     sources = "".join(path.read_text(encoding="utf-8") for path in NET.rglob("*.py"))
     reported = set(re.findall(r'log\.(?:warning|error)\(\s*"([a-z-]+)"', sources))
     reported |= set(re.findall(r'_count_failure\(\s*"[a-z_]+",\s*"([a-z-]+)"', sources))
-    reported |= set(re.findall(r'\blog_event\(\s*"([a-z-]+)"', sources))
+    reported |= set(re.findall(r'\b(?:log_event|_log_problem)\(\s*"([a-z-]+)"', sources))
 
     assert len(reported) > 20
     assert reported <= set(ADVICE)
