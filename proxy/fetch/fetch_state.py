@@ -166,20 +166,7 @@ class FetchState:
             if not (comparable and known and self._moved(layout, known, section, context, touched)):
                 fresh.append((index, name, info))
 
-        # Remove partitions before adding others: a partition may move from one section to another.
-        current = set(names)
-        gone = [name for name in self._known if name not in current]
-        fresh = self._with_siblings(fresh, gone, names, topology)
-        for name in gone:
-            touched += self._drop(layout, name, context)
-        for _, name, _ in fresh:
-            touched += self._drop(layout, name, context)
-        reshaped = set()
-        for index, name, info in fresh:
-            touched += self._add(layout, name, sections[index], info, context)
-            reshaped.add(index)
-        if not self.unreadable_errors:
-            self.unreadable_errors = {}  # a dict that was large stays large, and slow to iterate
+        reshaped = self._replace(layout, sections, fresh, topology, context, touched)
         return Change(tuple(touched), tuple(recreated), frozenset(replaced), frozenset(reshaped), is_rearranged)
 
     def skip(self, key: PartitionKey, offset: int) -> None:
@@ -238,6 +225,30 @@ class FetchState:
             if not (comparable and self._moved(layout, known, section, context, touched)):
                 return False
         return True
+
+    def _replace(
+        self,
+        layout: RequestLayout,
+        sections: Sequence[TopicSection],
+        fresh: list[_Fresh],
+        topology: Topology,
+        context: RequestContext,
+        touched: list[PartitionKey],
+    ) -> list[int]:
+        """Adopt the sections *fresh*, and remove those that the request lacks; return the adopted ones.
+
+        Partitions are removed before others are added, since one may move from one section to another.
+        """
+        current = set(self._names)
+        gone = [name for name in self._known if name not in current]
+        fresh = self._with_siblings(fresh, gone, self._names, topology)
+        for name in (*gone, *(name for _, name, _ in fresh)):
+            touched += self._drop(layout, name, context)
+        for index, name, info in fresh:
+            touched += self._add(layout, name, sections[index], info, context)
+        if not self.unreadable_errors:
+            self.unreadable_errors = {}  # a dict that was large stays large, and slow to iterate
+        return [index for index, _, _ in fresh]
 
     def _with_siblings(
         self, fresh: list[_Fresh], gone: list[_Name], names: list[_Name], topology: Topology
