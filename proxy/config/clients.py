@@ -50,8 +50,9 @@ class DownstreamConfig:
             "Local ports that stand for the brokers, on the hosts of listen: a client reaches each broker at one of"
             " them. Broker N gets the first port + N if that is in the range and no other broker has it, else the"
             " first port that no broker has, and keeps it until Sidefetch ends. If another program uses the port,"
-            " or none is left, Sidefetch does not start. For a broker that appears later, it tries the next port;"
-            " if none is left, clients do not see this broker.",
+            " the broker gets the next one. If none is left at the first metadata of the cluster, Sidefetch ends"
+            " with an error, unless transparent mode has already forwarded a connection; then, and if the broker"
+            " appears later, clients do not see this broker.",
             "Default: room for 100 brokers, next to the port of listen.",
         ),
     )

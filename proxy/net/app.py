@@ -330,7 +330,11 @@ class Proxy:
     async def _open_broker_listeners(self, listeners: Listeners) -> None:
         await self.topology.known.wait()
         topology = self.topology.topology
-        listeners.open_for_all(list(topology.brokers))
+        if self._redirected.has_forwarded:  # a wrong setting ends a process only before it serves anybody
+            for node_id in sorted(topology.brokers):
+                listeners.open_for(node_id)
+        else:
+            listeners.open_for_all(list(topology.brokers))
         self.log.info("cluster-found", cluster=topology.cluster_id, brokers=len(topology.brokers))
 
     def _client_session_fields(self) -> dict[str, int]:

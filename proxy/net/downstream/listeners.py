@@ -96,7 +96,9 @@ class Listeners:
     def open_for_all(self, node_ids: Sequence[BrokerId]) -> None:
         """Open a listener for each of *node_ids*, the brokers that are known at the start, if it has none yet.
 
-        Raises: ConfigError: there is no port for a broker. ``open_for`` only logs that, for later brokers.
+        Call it before any client is served: ``open_for`` only logs that there is no port.
+
+        Raises: ConfigError: there is no port for a broker.
         """
         for node_id in sorted(node_ids):
             try:

@@ -70,6 +70,11 @@ class RedirectedConnections:
         """The number of open connections that are forwarded unchanged to their original destination."""
         return self._passing
 
+    @property
+    def has_forwarded(self) -> bool:
+        """Whether any connection was forwarded so far; that needs no broker's response."""
+        return self._counts["passed_tls"] > 0 or self._counts["passed_other"] > 0
+
     async def run(self) -> None:
         """Check every second, for ever, whether brokers were added or have moved.
 

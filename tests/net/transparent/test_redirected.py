@@ -16,7 +16,7 @@ import attrs
 import pytest
 import trio
 
-from proxy.config import Address, DownstreamSecurity, LimitsConfig
+from proxy.config import Address, DownstreamSecurity, LimitsConfig, PortRange
 from proxy.demo.client import KafkaConnection, connect
 from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
 from proxy.errors import ConfigError, ErrorCode
@@ -265,6 +265,33 @@ async def test_other_protocols_are_forwarded_with_half_close(kernel: Kernel, sai
             with trio.fail_after(ANSWER_S):
                 assert b"".join([chunk async for chunk in stream]) == said.upper()
         assert it.proxy.counts["passed_other"] == 1
+
+
+async def test_first_metadata_with_too_many_brokers_does_not_end_forwarded_connections(kernel: Kernel) -> None:
+    log, port = io.StringIO(), free_port_range(1)
+    async with embedded_cluster() as cluster, server(echo_at_the_end) as kernel.destination:
+        nodes = [*cluster.brokers]
+        for node in nodes:
+            cluster.stop(node)
+        config = configured(cluster.bootstrap, transparent=(Address("127.0.0.1", port),))
+        few = PortRange(config.downstream.broker_ports.first, config.downstream.broker_ports.first + 1)
+        config = attrs.evolve(config, downstream=attrs.evolve(config.downstream, broker_ports=few))
+        proxy = Proxy(config, Log("text", "info", log))
+        async with trio.open_nursery() as nursery:
+            await nursery.start(proxy.run)
+            async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+                await stream.send_all(b"hello, who are you?")
+                with trio.fail_after(2 * ANSWER_S):
+                    while not proxy.counts["passed_other"]:
+                        await trio.sleep(0.01)
+                    for node in nodes:
+                        await cluster.start(node)
+                    while " cluster-found " not in log.getvalue():
+                        await trio.sleep(0.01)
+                    await stream.send_eof()
+                    assert await stream.receive_some() == b"HELLO, WHO ARE YOU?"
+            nursery.cancel_scope.cancel()
+    assert log.getvalue().count(" broker-port-missing ") == 1
 
 
 async def test_shutdown_waits_for_forwarded_connections(kernel: Kernel) -> None:
