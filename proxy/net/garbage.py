@@ -17,9 +17,10 @@ __all__ = ["GarbageCollector", "drop_tracebacks"]
 _THRESHOLDS: Final = (10_000, 50, 1_000_000)
 """The thresholds of the three generations; Python itself practically never collects the oldest."""
 _M_MMAP_THRESHOLD: Final = -3
-"""A parameter of glibc's mallopt, which only ctypes can call. Measured with glibc 2.36: after twenty buffers of 8 MiB,
-three times allocated and freed between small objects, the process has 172 MiB, with this parameter 12 MiB. After 4,000
-objects of up to 60 kB of which every fiftieth stays, it has 115 MiB, and 15 MiB after ``malloc_trim``."""
+"""A parameter of glibc's mallopt, which only ctypes can call. Measured with glibc 2.36: after twenty buffers of 8
+MiB, three times allocated and freed between small objects, the process has 172 MiB, with this parameter 12 MiB.
+After 4,000 objects of up to 60 kB of which every fiftieth stays, it has 115 MiB, and 15 MiB after
+``malloc_trim``."""
 _LARGE_BYTES: Final = 1024**2
 _EVERY_S: Final = 60.0
 _SOON_S: Final = 5.0

@@ -16,8 +16,8 @@ _KEPT_S: Final = 120.0
 """The time for which a connection is remembered; longer than ``handshake-timeout``."""
 
 _recent: Final[TTLCache[tuple[Address, Address], None]] = TTLCache(_MOST, _KEPT_S, timer=time.monotonic)
-"""The keys are (local address, remote address), which identify a connection. There is one table for the process, since
-the packet filter redirects connections of the process, whichever part of it opens them."""
+"""The keys are (local address, remote address), which identify a connection. There is one table for the process,
+since the packet filter redirects connections of the process, whichever part of it opens them."""
 
 
 def register_outbound(stream: trio.SocketStream) -> None:
