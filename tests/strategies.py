@@ -61,7 +61,10 @@ i16s = st.integers(-(2**15), 2**15 - 1)
 i32s = st.one_of(st.integers(0, 200), st.integers(-(2**31), 2**31 - 1))
 i64s = st.one_of(st.integers(0, 200), st.integers(-(2**63), 2**63 - 1))
 client_ids = st.one_of(st.none(), st.text(max_size=12))
-_names = st.one_of(st.sampled_from(["orders", "payments", "é"]), st.text(min_size=1, max_size=300))
+_names = st.one_of(
+    st.sampled_from(["orders", "payments", "é", "x" * 249]),
+    st.text(min_size=1, max_size=300).map(lambda name: name.encode()[:249].decode(errors="ignore")),
+)
 _ids = st.one_of(st.integers(1, 3), st.integers(1, 2**128 - 1)).map(lambda number: TopicId(number.to_bytes(16)))
 
 

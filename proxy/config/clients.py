@@ -99,8 +99,9 @@ class DownstreamConfig:
         metadata=_option(
             "max-frame",
             size(1024, 2**31 - 1),
-            "Largest request of a client; if a client sends a larger one, Sidefetch closes its connection. With"
-            " listen-sasl-file, requests before the login may have 64 KiB at most.",
+            "Largest request of a client; if a client sends a larger one, Sidefetch closes its connection. SASL"
+            " requests may have 512 KiB at most; with listen-sasl-file, requests before the login 64 KiB. The"
+            " largest fetch follows from max-fetch-partitions.",
             "Default: as socket.request.max.bytes of the brokers.",
         ),
     )
@@ -186,7 +187,8 @@ class LimitsConfig:
             whole(1, 10_000_000),
             "Largest number of partitions in a client's fetch or fetch session; if a client asks for more,"
             " Sidefetch closes its connection and ends the session. The limit also applies to the number of topics"
-            " in a fetch, and to the topics and partitions that a fetch removes from its session.",
+            " in a fetch, and to the topics and partitions that a fetch removes from its session. A fetch may have"
+            " 551 bytes for each, and 1 MiB more: as much as it needs for topics with the longest names.",
             "Default: twice the number that one broker can serve in a fetch, for which memory 64MiB suffices.",
         ),
     )

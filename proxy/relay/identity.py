@@ -21,6 +21,10 @@ _REPEATABLE: Final[Mapping[str, Callable[[bytes], tuple[str, Login]]]] = Mapping
 )
 
 
+_MOST_KEPT_BYTES: Final = 64 * 1024
+"""The largest SASL message that is kept until it is answered; passwords and bearer tokens are shorter."""
+
+
 class ClientIdentity:
     """The state of one client's SASL login and later re-authentications (KIP-368), which Sidefetch forwards.
 
@@ -31,7 +35,7 @@ class ClientIdentity:
         self._handshakes: deque[str] = deque()
         """Mechanisms of the handshakes that are not answered yet."""
         self._unanswered_tokens: deque[bytes] = deque()
-        """SASL messages that are not answered yet."""
+        """SASL messages that are not answered yet; empty for one of over 64 KiB, as if it could not be decoded."""
         self._mechanism = ""
         self._principal: str | None = None
         """The principal of the first login: a broker accepts no other on the same connection."""
@@ -64,7 +68,7 @@ class ClientIdentity:
         A message without a SaslHandshake before is GSSAPI, from a client of Kafka 0.9: return a notice without a
         login, once for the connection. Otherwise return None.
         """
-        self._unanswered_tokens.append(message)
+        self._unanswered_tokens.append(message if len(message) <= _MOST_KEPT_BYTES else b"")
         return None if self._mechanism or self._handshakes else self._mark_single()
 
     def handle_token_response(self, message: bytes, *, is_accepted: bool) -> PrincipalChanged | None:

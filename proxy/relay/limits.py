@@ -4,9 +4,36 @@ from typing import Final
 
 import attrs
 
-from proxy.wire.apis import KNOWN_KEYS
+from proxy.errors import ClientProtocolError, LimitReached
+from proxy.wire.apis import KNOWN_KEYS, ApiKey
 
-__all__ = ["DEFAULT_LIMITS", "RequestLimits"]
+__all__ = ["DEFAULT_LIMITS", "MOST_SASL_BYTES", "RequestLimits", "check_size"]
+
+MOST_SASL_BYTES: Final = 512 * 1024
+"""The largest SASL request or token: the default of the brokers' sasl.server.max.receive.size."""
+_SASL: Final = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
+_FETCH_BYTES: Final = 1024 * 1024
+"""The room in a fetch for all but its partitions: client id, rack and tagged fields."""
+_FETCH_PARTITION_BYTES: Final = 551
+"""The largest size of a partition in a fetch, and of one that it forgets, each with a topic's name of 249 bytes."""
+
+
+def check_size(fetch_partitions: int, api_key: int, size_bytes: int) -> None:
+    """Check the size of a request before it is received: how much memory it takes depends on its API.
+
+    A fetch may be as large as one of *fetch_partitions* partitions, each of a topic of its own, can be. SASL
+    requests may have 512 KiB, and so may frames without a known API key: they can only be SASL tokens.
+
+    Raises: LimitReached, ClientProtocolError: it is too large.
+    """
+    most_bytes = _FETCH_BYTES + fetch_partitions * _FETCH_PARTITION_BYTES
+    if api_key == ApiKey.FETCH and size_bytes > most_bytes:
+        raise LimitReached(
+            "max-fetch-partitions", f"a fetch of {size_bytes} bytes, {most_bytes} suffice for {fetch_partitions}"
+        )
+    if size_bytes > MOST_SASL_BYTES and (api_key in _SASL or api_key not in KNOWN_KEYS):
+        what = "a SASL request" if api_key in _SASL else "a token, or a request of an unknown API,"
+        raise ClientProtocolError(f"{what} of {size_bytes} bytes, {MOST_SASL_BYTES} are allowed")
 
 
 @attrs.frozen

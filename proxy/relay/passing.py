@@ -40,6 +40,7 @@ from proxy.relay.in_flight import (
     check_order,
     malformed_response,
 )
+from proxy.relay.limits import MOST_SASL_BYTES
 from proxy.relay.pipeline import Pipeline, Slot
 from proxy.relay.tokens import Tokens
 from proxy.wire import addresses, api_versions, messages, produce, sasl
@@ -206,7 +207,12 @@ class PassThrough:
         return self._tokens.detect_token(frame, is_first=is_first)
 
     def forward_token(self, frame: memoryview) -> Iterator[Command]:
-        """Forward a SASL token to the broker; the token that the broker sends in return is for the client."""
+        """Forward a SASL token to the broker; the token that the broker sends in return is for the client.
+
+        Raises: ClientProtocolError: the token has more than 512 KiB.
+        """
+        if len(frame) > MOST_SASL_BYTES:
+            raise ClientProtocolError(f"a SASL token of {len(frame)} bytes, {MOST_SASL_BYTES} are allowed")
         yield from _notify(self.identity.add_token(bytes(frame)))
         yield from self._send(
             [_SIZE.pack(len(frame)), frame], SaslTokenRequest(self._pipeline.add_slot(), self._tokens.is_answered)

@@ -2,7 +2,7 @@
 
 import mmap
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol, Self
 
 from proxy.errors import FrameTooLarge, MalformedFrame
@@ -15,6 +15,7 @@ __all__ = [
     "FrameReader",
     "Piece",
     "Pieces",
+    "SizeCheck",
     "is_viewed",
     "with_size",
 ]
@@ -22,6 +23,7 @@ __all__ = [
 _SIZE: Final = struct.Struct(">i")
 SIZE_BYTES: Final = _SIZE.size
 """The length of the size field before each frame."""
+_KEY: Final = struct.Struct(">h")
 _ARRIVALS_BYTES: Final = 16 * 1024
 """The buffer for frames whose size is not known yet; a larger frame gets a buffer of its own."""
 _MAX_REUSE_RATIO: Final = 4
@@ -60,6 +62,8 @@ Piece = bytes | memoryview | Chunks
 """One buffer of an outgoing frame."""
 Pieces = Sequence[Piece]
 """An outgoing frame, in buffers."""
+SizeCheck = Callable[[int, int], None]
+"""Raises an error if a request is too large for its API; called with the API key and the size in bytes."""
 
 
 def with_size(payload: bytes) -> bytes:
@@ -101,14 +105,15 @@ class FrameReader:
         only payloads of over 64 KiB arrive, the buffers of the last two are used for the next: the system would
         have to clear fresh memory. Two, since one may still be on its way to the client while the next payload
         arrives.
-    Raises: MalformedFrame: a size is negative; FrameTooLarge: it is over *max_frame_bytes*. The reader cannot be
-        used afterwards.
+    Raises: MalformedFrame: a size is negative; FrameTooLarge: it is over *max_frame_bytes*; errors of *check_size*,
+        which is called for payloads of over 16 KiB before they get memory. The reader cannot be used afterwards.
     Source: Kafka protocol guide, "Common Request and Response Structure"; the limit corresponds to the broker's
         ``socket.request.max.bytes``.
     """
 
     __slots__ = (
         "_arrivals",
+        "_check_size",
         "_end",
         "_filled",
         "_large",
@@ -119,8 +124,9 @@ class FrameReader:
         "buffer",
     )
 
-    def __init__(self, max_frame_bytes: int) -> None:
+    def __init__(self, max_frame_bytes: int, check_size: SizeCheck | None = None) -> None:
         self._max_frame_bytes = max_frame_bytes
+        self._check_size = check_size
         self._arrivals = bytearray(_ARRIVALS_BYTES)
         self._end = 0
         self._size = 0
@@ -188,7 +194,8 @@ class FrameReader:
 
         Payloads have no size field, and come in the order of their arrival.
 
-        Raises: MalformedFrame: a frame's size is negative; FrameTooLarge: it exceeds the limit.
+        Raises: MalformedFrame: a frame's size is negative; FrameTooLarge: it exceeds the limit; errors of
+            *check_size*.
         """
         if self._large is not None:
             self._filled += size
@@ -225,6 +232,11 @@ class FrameReader:
                 at = body + size
                 self._spares.clear()
             elif size + _SIZE.size > len(self._arrivals):
+                if self._check_size is not None:
+                    if self._end - body < _KEY.size:
+                        break
+                    (api_key,) = _KEY.unpack_from(arrived, body)
+                    self._check_size(api_key, size)
                 at, large = body, size
             else:
                 break

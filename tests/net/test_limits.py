@@ -245,6 +245,27 @@ async def test_a_request_that_is_too_large_is_a_limit_and_not_read() -> None:
         assert len(limits_logged(it, "max-frame")) == 1
 
 
+async def test_a_fetch_of_more_bytes_than_its_partitions_need_is_a_limit_and_not_read() -> None:
+    async with limited() as it, it.client(1) as good, it.client(1) as greedy:
+        assert await is_served(good)
+        await greedy.send_frame((20 * SIZE).to_bytes(4) + struct.pack(">hh", ApiKey.FETCH, 12))
+        assert await hung_up_on(greedy)
+        assert await is_served(good)
+        assert it.proxy.counts["limit_max_fetch_partitions"] == 1
+        assert "a fetch of 20971520 bytes" in limits_logged(it, "max-fetch-partitions")[0]
+        assert it.proxy._acceptor._request_budget.claimed_bytes == 0
+
+
+@pytest.mark.parametrize("api_key", [ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, 0x6082, -1])
+async def test_a_sasl_request_or_token_of_over_512_kib_is_not_read(api_key: int) -> None:
+    async with limited() as it, it.client(1) as good, it.client(1) as greedy:
+        assert await is_served(good)
+        await greedy.send_frame((SIZE // 2 + 1).to_bytes(4) + struct.pack(">hh", api_key, 0))
+        assert await hung_up_on(greedy)
+        assert await is_served(good)
+        assert "of 524289 bytes, 524288 are allowed" in it.logged("client-protocol-error")[0]
+
+
 async def test_max_in_flight_delays_pipelined_requests_and_all_get_responses() -> None:
     async with limited(max_in_flight=2) as it, it.client(1) as eager:
         requests = [encode_request(ApiKey.METADATA, 1, number, "c", {"topics": []}) for number in range(20)]

@@ -167,6 +167,15 @@ def test_fetch_without_required_login_is_protocol_error() -> None:
         playing(Sasl.REQUIRED).fetch({0: 5})
 
 
+@pytest.mark.parametrize("size", [64 * 1024, 64 * 1024 + 1])
+def test_login_of_over_64_kib_is_forwarded_but_not_kept_to_be_repeated(size: int) -> None:
+    play, _ = logging_in("PLAIN")
+
+    (change,) = of_type(PrincipalChanged, said(play, b"\0alice\0".ljust(size, b"x")))
+
+    assert (change.login is not None) == (size == 64 * 1024)
+
+
 def test_where_logins_are_ours_the_clients_go_nowhere() -> None:
     """They would be taken for renewals of ours."""
     play = playing(Sasl.OURS)

@@ -102,6 +102,14 @@ def test_tokens_within_requests_are_none() -> None:
         play.request(with_size(b"\0user\0secret"))
 
 
+@pytest.mark.parametrize("first", [b"\0\1", b"\0A", b"n,"])
+def test_token_of_over_512_kib_is_refused_even_if_it_looks_like_a_request(first: bytes) -> None:
+    play = begun("PLAIN")
+
+    with pytest.raises(ClientProtocolError, match="a SASL token of 524289 bytes, 524288 are allowed"):
+        play.request(with_size(first.ljust(512 * 1024 + 1, b"x")))
+
+
 def test_once_requests_have_come_no_tokens_do() -> None:
     play = begun("GSSAPI")
     play.request(with_size(b"\x60\x82abc"))

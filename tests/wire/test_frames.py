@@ -256,3 +256,25 @@ def test_partially_received_frame_survives_drop_of_spares() -> None:
     reader.drop_spares()
 
     assert feed(reader, frame[50_000:], [50_000]) == [frame[4:]]
+
+
+@pytest.mark.parametrize("cuts", [[1], [5], [6], [100_000]])
+def test_large_frame_is_refused_by_its_first_bytes_before_it_gets_memory(cuts: list[int]) -> None:
+    class Refused(Exception):
+        pass
+
+    asked: list[tuple[int, int]] = []
+
+    def check_size(api_key: int, size_bytes: int) -> None:
+        asked.append((api_key, size_bytes))
+        if api_key == 17:
+            raise Refused
+
+    reader = FrameReader(LIMIT, check_size)
+    small, large = with_size(b"\0\x11" + bytes(100)), b"\0\x01" + bytes(90_000)
+
+    assert feed(reader, small + with_size(large), cuts) == [small[4:], large]
+    with pytest.raises(Refused):
+        feed(reader, (90_002).to_bytes(4) + b"\0\x11", cuts)
+    assert not reader.needed_bytes
+    assert asked == [(1, 90_002), (17, 90_002)]

@@ -31,10 +31,11 @@ from proxy.net.io.files import WatchedFiles
 from proxy.net.io.logs import Log
 from proxy.net.io.memory import Budget
 from proxy.net.io.sockets import FrameSocket
-from proxy.net.io.tls import client_reason, server_context
+from proxy.net.io.tls import TlsSocket, client_reason, server_context
 from proxy.net.upstream.access import Access
 from proxy.net.upstream.brokers import BrokerConnection, open_connection
 from proxy.net.upstream.topology import TopologyService
+from proxy.relay.limits import check_size
 from proxy.wire import api_versions
 from proxy.wire.headers import read_request_header
 
@@ -117,19 +118,24 @@ class ConnectionAcceptor:
         Returns: the client's connection; None if the client has disconnected, or if the handshake failed or took
             too long, which is counted and logged.
         """
-        limit = self._config.downstream.max_frame_bytes
         if self._handshakes is None:
             try:
-                return FrameSocket(stream, limit, self._request_budget)
+                return self._make_socket(stream)
             except OSError:
                 return None
         try:
-            return FrameSocket(await self._handshakes.run_handshake(stream, peer), limit, self._request_budget)
+            return self._make_socket(await self._handshakes.run_handshake(stream, peer))
         except (OSError, trio.TooSlowError) as wrong:
             self._counts["handshakes_failed"] += 1
             reason = client_reason(wrong)
             self._log.warning("client-tls-failed", every_s=_LOG_EVERY_S, per=reason, client=peer, reason=reason)
             return None
+
+    def _make_socket(self, stream: trio.SocketStream | TlsSocket) -> FrameSocket:
+        """Take over the socket of *stream*. Raises: OSError: the client has reset the connection."""
+        config = self._config
+        check = partial(check_size, config.limits.max_fetch_partitions)
+        return FrameSocket(stream, config.downstream.max_frame_bytes, self._request_budget, check)
 
     async def set_up(self, node_id: BrokerId | None, client: FrameSocket) -> AcceptedClient | None:
         """Find the broker for the client's requests, and have the client log in if Sidefetch authenticates clients.

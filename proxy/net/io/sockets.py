@@ -16,7 +16,7 @@ import trio
 
 from proxy.net.io.memory import Budget
 from proxy.net.io.tls import TlsSocket
-from proxy.wire.frames import QUICK_BYTES, Chunks, FrameReader, Piece
+from proxy.wire.frames import QUICK_BYTES, Chunks, FrameReader, Piece, SizeCheck
 
 __all__ = ["FrameSocket", "Outbox", "address_text"]
 
@@ -45,13 +45,18 @@ class FrameSocket:
     """
 
     def __init__(
-        self, stream: trio.SocketStream | TlsSocket, max_frame_bytes: int, budget: Budget | None = None
+        self,
+        stream: trio.SocketStream | TlsSocket,
+        max_frame_bytes: int,
+        budget: Budget | None = None,
+        check_size: SizeCheck | None = None,
     ) -> None:
         """Take over the socket of *stream*; the caller must not use the stream again.
 
         Args:
             max_frame_bytes: the maximum size of a received frame.
             budget:          the budget that received frames claim their memory from; None for no limit.
+            check_size:      called for each frame of over 16 KiB; ``receive`` raises its errors.
 
         Raises: OSError: the peer has reset the connection.
         """
@@ -71,7 +76,7 @@ class FrameSocket:
         self.principal: str | None = stream.principal if isinstance(stream, TlsSocket) else None
         """The principal of the peer's certificate; None without one."""
         _enable_keep_alive(self._socket)
-        self._frames = FrameReader(max_frame_bytes)
+        self._frames = FrameReader(max_frame_bytes, check_size)
         self._budget = budget
         self.on_large_frame: Callable[[], None] = _do_nothing
         """Called after the size field of a frame of over 16 KiB has arrived, unless a kept buffer has room for

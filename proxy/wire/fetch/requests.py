@@ -9,7 +9,7 @@ from typing import Final
 
 import attrs
 
-from proxy.errors import LimitReached
+from proxy.errors import LimitReached, MalformedFrame
 from proxy.wire.fetch.types import (
     IDS_VERSION,
     UNKNOWN,
@@ -27,6 +27,10 @@ _I32: Final = struct.Struct(">i")
 NO_LIMIT: Final = 2**31 - 1
 _MOST_TAGS: Final = 10_000
 """The largest number of tagged fields of a request, beyond one for each partition that is let through."""
+_LONGEST_NAME: Final = 249
+"""The longest name of a topic in bytes (Kafka's ``Topic.MAX_NAME_LENGTH``)."""
+_LENGTH_BYTES: Final = 2
+"""The size of the length of the longest name, in either encoding."""
 
 
 @attrs.frozen
@@ -150,8 +154,9 @@ def read_request(header: RequestHeader, cursor: Cursor, most: int = NO_LIMIT) ->
 
     Cost:   O(topics + forgotten partitions), and a copy of the bytes of the partitions; they get no object each,
             except in sections with tagged fields. A number that exceeds *most* is refused before its cost.
-    Raises: MalformedFrame: the frame is shorter or longer than the request, a count is impossible, or there are
-        more than 10,000 + *most* tagged fields; LimitReached: a number exceeds *most*.
+    Raises: MalformedFrame: the frame is shorter or longer than the request, a count is impossible, a topic's name
+        has more than 249 bytes, or there are more than 10,000 + *most* tagged fields; LimitReached: a number
+        exceeds *most*.
     """
     request, _ = read_with_positions(header, cursor, most)
     return request
@@ -201,7 +206,7 @@ def _read_sections(
     """Yield each topic's section, and append the position of its entries to *starts*."""
     partitions = 0
     for _ in range(_check_limit(cursor.count(flexible=layout.flexible, item_bytes=3), most)):
-        topic = read_topic(cursor, by_id=layout.by_id, flexible=layout.flexible)
+        topic = _read_topic(layout, cursor)
         count = cursor.count(flexible=layout.flexible, item_bytes=layout.stride)
         partitions = _check_limit(partitions + count, most)
         start = cursor.at
@@ -213,6 +218,14 @@ def _read_sections(
             cursor.skip_tags()
         starts.append(start)
         yield TopicSection(topic, entries)
+
+
+def _read_topic(layout: RequestLayout, cursor: Cursor) -> Topic:
+    start = cursor.at
+    topic = read_topic(cursor, by_id=layout.by_id, flexible=layout.flexible)
+    if cursor.at - start > _LENGTH_BYTES + _LONGEST_NAME:
+        raise MalformedFrame(f"a topic's name of more than {_LONGEST_NAME} bytes at {start}")
+    return topic
 
 
 def has_no_tags(layout: RequestLayout, entries: bytes) -> bool:
@@ -238,7 +251,7 @@ def _entries_without_tags(layout: RequestLayout, cursor: Cursor, count: int) -> 
 def _read_forgotten(layout: RequestLayout, cursor: Cursor, most: int) -> Iterator[PartitionKey]:
     total = 0
     for _ in range(_check_limit(cursor.count(flexible=layout.flexible, item_bytes=3), most)):
-        topic = read_topic(cursor, by_id=layout.by_id, flexible=layout.flexible)
+        topic = _read_topic(layout, cursor)
         count = cursor.count(flexible=layout.flexible, item_bytes=4)
         total = _check_limit(total + count, most)
         for _ in range(count):

@@ -343,6 +343,21 @@ def test_tagged_fields_are_counted_over_the_whole_request(last: int, fits: bool)
             read_request(*read_request_header(frame), 7)
 
 
+@pytest.mark.parametrize("version", [0, 4, 11, 12])
+@pytest.mark.parametrize(("name", "fits"), [("x" * 249, True), ("x" * 250, False), ("é" * 125, False)])
+@pytest.mark.parametrize("where", ["topics", "forgotten"])
+def test_topic_name_of_more_than_249_bytes_is_malformed(version: int, name: str, fits: bool, where: str) -> None:
+    asked = {PartitionKey(name, 0): FetchPartition(0, 100)} if where == "topics" else {}
+    forgotten = [PartitionKey(name, 0)] if where == "forgotten" and version >= 7 else []
+    frame = write_request(header(version), FetchOptions(500, 1), 0, -1, asked, forgotten)[4:]
+
+    if fits or not (asked or forgotten):
+        read(frame)
+    else:
+        with pytest.raises(MalformedFrame, match="a topic's name of more than 249 bytes"):
+            read(frame)
+
+
 @pytest.mark.parametrize("version", [4, 12, 13])
 def test_partitions_beyond_the_limit_are_refused_before_those_of_later_topics_are_read(version: int) -> None:
     topic = b"\1" * 16 if version >= 13 else b"\2a" if version >= 12 else b"\0\1a"
