@@ -6,7 +6,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 
-__all__ = ["answer", "asked_offset", "batch", "served_by", "take"]
+__all__ = ["answer", "asked_offset", "empty_batch", "served_by", "take"]
 
 
 def answer(correlation_id: int, records: bytes, *, partition: int = 0) -> bytes:
@@ -15,7 +15,8 @@ def answer(correlation_id: int, records: bytes, *, partition: int = 0) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
-def batch(base: int, delta: int, time_us: int = 0) -> bytes:
+def empty_batch(base: int, delta: int, time_us: int = 0) -> bytes:
+    """Return a batch's header alone, of the offsets *base* to *base* + *delta*."""
     return struct.pack(">qiibIhiq", base, 61 - 12, 0, 2, 0, 0, delta, time_us) + bytes(26)
 
 

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from tests.bench.paced import Pace, run
-from tests.bench.small_broker import answer, asked_offset, batch, served_by, take
+from tests.bench.small_broker import answer, asked_offset, empty_batch, served_by, take
 
 
 def test_each_fetch_requests_next_record_and_is_timed_from_its_send() -> None:
@@ -16,7 +16,7 @@ def test_each_fetch_requests_next_record_and_is_timed_from_its_send() -> None:
         for number in range(3):
             asked.append(asked_offset(take(broker)))
             time.sleep(0.03 if number == 1 else 0)
-            broker.sendall(answer(number, batch(asked[-1], 0)))
+            broker.sendall(answer(number, empty_batch(asked[-1], 0)))
 
     with served_by(serve) as address:
         times = run(Pace(address, "a", fetches=3, per_s=100))
@@ -32,7 +32,7 @@ def test_offsets_wrap_around_within_available_records() -> None:
     def serve(broker: socket.socket) -> None:
         for number in range(4):
             asked.append(asked_offset(take(broker)))
-            broker.sendall(answer(number, batch(asked[-1], 0)))
+            broker.sendall(answer(number, empty_batch(asked[-1], 0)))
 
     with served_by(serve) as address:
         run(Pace(address, "a", fetches=4, per_s=1000, step=3))

@@ -20,11 +20,10 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i32, i32Timedelta, i64
 
 from tests.bench.reader import Asking, Job, Part, run, whole_batches
-from tests.bench.small_broker import answer, served_by, take
-from tests.bench.small_broker import batch as small_batch
+from tests.bench.small_broker import answer, empty_batch, served_by, take
 
 
-def batch(base: int, delta: int, size: int = 100, time_ms: int = 0) -> bytes:
+def batch_header_of_size(base: int, delta: int, size: int = 100, time_ms: int = 0) -> bytes:
     """The header of a batch of that size, and nothing else in it."""
     head = struct.pack(">qiibIhiq", base, size - 12, 0, 2, 0, 0, delta, time_ms)
     return head + bytes(size - len(head))
@@ -85,7 +84,10 @@ def test_fetch_response_is_decoded_by_partition() -> None:
         responses=(
             FetchableTopicResponse(
                 topic=TopicName("a"),
-                partitions=(partition(0, batch(5, 4, time_ms=70) + batch(10, 0, time_ms=80)), partition(1, b"")),
+                partitions=(
+                    partition(0, batch_header_of_size(5, 4, time_ms=70) + batch_header_of_size(10, 0, time_ms=80)),
+                    partition(1, b""),
+                ),
             ),
             FetchableTopicResponse(topic=TopicName("b"), partitions=(partition(3, None, ErrorCode(3)),)),
         ),
@@ -103,7 +105,7 @@ def test_fetch_response_is_decoded_by_partition() -> None:
 
 
 def test_a_batch_that_is_cut_short_does_not_count() -> None:
-    records = batch(5, 4, time_ms=70) + batch(10, 9, time_ms=80)
+    records = batch_header_of_size(5, 4, time_ms=70) + batch_header_of_size(10, 9, time_ms=80)
 
     assert whole_batches(memoryview(records)) == (20, [70, 80])
     assert whole_batches(memoryview(records[:-1])) == (10, [70])
@@ -115,7 +117,7 @@ def test_reader_starts_at_given_time_and_reports_own_cpu() -> None:
     def serve(broker: socket.socket) -> None:
         for number in range(2):
             take(broker)
-            broker.sendall(answer(number, small_batch(number, 0)))
+            broker.sendall(answer(number, empty_batch(number, 0)))
 
     with served_by(serve) as address:
         not_before_s = time.monotonic() + 0.1

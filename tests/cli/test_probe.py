@@ -38,7 +38,7 @@ def selector_of(value: str | None, *, hidden: bool = False) -> tuple[DescribeCon
 
 
 @attrs.frozen
-class Broker:
+class ProbedBroker:
     """A broker that answers Metadata and DescribeConfigs, at once or never."""
 
     cluster: "Cluster"
@@ -95,13 +95,15 @@ class Cluster:
     """The configuration of each broker; an exception if it is denied, None if DescribeConfigs is not served."""
 
     @asynccontextmanager
-    async def dial(self, address: Address, *, client_id: str, connect_timeout_s: float) -> AsyncIterator[Broker]:
+    async def dial(
+        self, address: Address, *, client_id: str, connect_timeout_s: float
+    ) -> AsyncIterator[ProbedBroker]:
         assert client_id == "sidefetch-check"
         assert connect_timeout_s == 3
         await trio.lowlevel.checkpoint()
         if str(address) not in self.up:
             raise BrokerUnavailable(f"{address}: connection refused")
-        yield Broker(self, address)
+        yield ProbedBroker(self, address)
 
 
 def upstream(*servers: str) -> UpstreamConfig:

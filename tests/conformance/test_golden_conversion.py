@@ -26,8 +26,8 @@ VERSIONS = {0: 0, 2: 1, 3: 1}
 MAX_BYTES = 10_000_000
 
 
-class Broker:
-    """One connection, one topic of one partition, one request at a time."""
+class LeaderConnection:
+    """A connection to the leader of a topic's only partition, for one request at a time."""
 
     def __init__(self, connection: socket.socket, topic: str) -> None:
         self._connection = connection
@@ -80,10 +80,10 @@ class Broker:
 
 
 @contextmanager
-def connected(cluster: KafkaCluster, admin: Admin, topic: str) -> Iterator[Broker]:
+def connected(cluster: KafkaCluster, admin: Admin, topic: str) -> Iterator[LeaderConnection]:
     broker = cluster.brokers[admin.leaders(topic)[0]]
     with socket.create_connection((broker.host, broker.port), timeout=30) as connection:
-        yield Broker(connection, topic)
+        yield LeaderConnection(connection, topic)
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,7 @@ def without_repetition(message_set: bytes) -> bytes:
     return kept
 
 
-def same(broker: Broker, offset: int, *, zstd: Codec | None = None) -> int:
+def same(broker: LeaderConnection, offset: int, *, zstd: Codec | None = None) -> int:
     """Compare Kafka's answers at *offset* with ours; how many messages these had."""
     error, source = broker.fetch(4, offset)
     assert error == 0

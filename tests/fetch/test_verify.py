@@ -61,7 +61,7 @@ def brought(partition: int, records: bytes, **more: Any) -> PartitionReply:
     return PartitionReply(partition, 0, 100, 100, 0, None, -1, records)._replace(**more)
 
 
-def batch(size: int, fill: bytes = b"x") -> bytes:
+def batch_of_size(size: int, fill: bytes = b"x") -> bytes:
     """A record batch as far as its first two fields."""
     return struct.pack(">qi", 0, size - 12) + fill * (size - 12)
 
@@ -101,11 +101,11 @@ def test_a_topic_that_is_not_known_any_more_is_not_compared() -> None:
 @pytest.mark.parametrize(
     ("records", "kept"),
     [
-        (batch(100), 100),
-        (batch(65_536) + batch(50), 65_536),
-        (batch(50) * 2_000, 65_536),
-        (batch(90_000) + batch(50), 90_000),
-        (batch(90_000)[:70_000], 70_000),
+        (batch_of_size(100), 100),
+        (batch_of_size(65_536) + batch_of_size(50), 65_536),
+        (batch_of_size(50) * 2_000, 65_536),
+        (batch_of_size(90_000) + batch_of_size(50), 90_000),
+        (batch_of_size(90_000)[:70_000], 70_000),
         (b"short", 5),
     ],
 )

@@ -20,7 +20,7 @@ from tests.ports import free_ports
 from tests.processes import Process
 from tests.tap import Tap
 
-__all__ = ["Broker", "KafkaCluster"]
+__all__ = ["BrokerAddresses", "KafkaCluster"]
 
 HOST = "127.0.0.1"
 
@@ -67,7 +67,7 @@ _SETTINGS: Mapping[str, object] = {
 
 
 @attrs.frozen
-class Broker:
+class BrokerAddresses:
     """The addresses of one broker."""
 
     node_id: int
@@ -124,7 +124,7 @@ class KafkaCluster:
         each = 6 + len(listeners)
         ports = free_ports(3 * each)
         self.brokers = {
-            node_id: Broker(node_id, host, ports[i], rack, *_more(ports[i + 1 : i + each], listeners))
+            node_id: BrokerAddresses(node_id, host, ports[i], rack, *_more(ports[i + 1 : i + each], listeners))
             for i, node_id, rack in ((0, 1, "a"), (each, 2, "b"), (2 * each, 3, "c"))
         }
         self.racks: dict[int, str | None] = {node_id: broker.rack for node_id, broker in self.brokers.items()}

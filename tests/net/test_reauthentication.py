@@ -38,7 +38,7 @@ LIFETIME_S = 0.3
 
 
 @attrs.define
-class Broker:
+class BrokerWithExpiringLogins:
     """A broker that knows alice for a while, and answers everything else with the correlation id alone."""
 
     address: Address
@@ -91,9 +91,9 @@ def _served() -> ApiVersionsResponse:
 
 
 @asynccontextmanager
-async def broker() -> AsyncIterator[Broker]:
+async def broker() -> AsyncIterator[BrokerWithExpiringLogins]:
     async with trio.open_nursery() as nursery:
-        reported = Broker(Address("127.0.0.1", 1))
+        reported = BrokerWithExpiringLogins(Address("127.0.0.1", 1))
         (listener,) = await nursery.start(partial(trio.serve_tcp, reported.serve, 0, host="127.0.0.1"))
         reported.address = Address("127.0.0.1", listener.socket.getsockname()[1])
         yield reported
@@ -104,7 +104,7 @@ async def alice() -> Login:
     return PlainLogin("alice", "secret")
 
 
-async def connected(to: Broker) -> BrokerConnection:
+async def connected(to: BrokerWithExpiringLogins) -> BrokerConnection:
     return await open_broker(to.address, client_id=None, connect_timeout_s=5, access=Access(login=alice))
 
 
