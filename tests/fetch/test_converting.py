@@ -120,7 +120,7 @@ def outcomes(jobs: Sequence[Job], max_bytes: int, *, is_cut: bool = False) -> li
     return [each.outcome.size if isinstance(each.outcome, Converted) else type(each.outcome) for each in jobs]
 
 
-def test_converted_records_do_not_exceed_the_limit_of_the_partition_or_of_the_response() -> None:
+def test_l14_converted_records_do_not_exceed_a_limit_of_the_partition_or_response() -> None:
     two = FOUR + batch([Record(k, 0, None, b"v") for k in range(4, 8)])
     jobs = [job(two, ConversionTarget(1), 6 * MESSAGE_BYTES) for _ in range(2)]
 
@@ -129,19 +129,27 @@ def test_converted_records_do_not_exceed_the_limit_of_the_partition_or_of_the_re
     assert [each.taken for each in jobs] == [(len(FOUR), 4)] * 2
 
 
-def test_only_the_first_converted_batch_of_a_response_exceeds_a_limit() -> None:
+def test_l14_only_the_first_converted_batch_of_a_response_exceeds_a_limit() -> None:
     jobs = [job(FOUR, ConversionTarget(1)), job(FOUR, ConversionTarget(1)), job(FOUR, None)]
 
     assert outcomes(jobs, 1) == [4 * MESSAGE_BYTES, NoRoom, NoRoom]
 
 
-def test_records_without_conversion_take_room_from_those_behind_them() -> None:
+def test_l14_converted_records_that_outgrow_the_rest_of_a_response_are_left_out() -> None:
+    jobs = [job(FOUR, ConversionTarget(1)) for _ in range(2)]
+    rest_bytes = 4 * MESSAGE_BYTES - 1
+    assert len(FOUR) < rest_bytes
+
+    assert outcomes(jobs, 4 * MESSAGE_BYTES + rest_bytes) == [4 * MESSAGE_BYTES, NoRoom]
+
+
+def test_l14_records_without_conversion_take_room_from_those_behind_them() -> None:
     jobs = [job(FOUR, None), job(FOUR, ConversionTarget(1)), job(FOUR, ConversionTarget(1), 1)]
 
     assert outcomes(jobs, len(FOUR) + 4 * MESSAGE_BYTES) == [len(FOUR), 4 * MESSAGE_BYTES, NoRoom]
 
 
-def test_below_fetch_v3_each_partition_has_its_first_converted_batch() -> None:
+def test_l14_below_fetch_v3_each_partition_has_its_first_converted_batch() -> None:
     jobs = [job(FOUR, ConversionTarget(1), 1) for _ in range(2)]
 
     assert outcomes(jobs, 2**31 - 1, is_cut=True) == [4 * MESSAGE_BYTES] * 2

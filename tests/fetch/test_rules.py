@@ -1,14 +1,26 @@
 """The rules of the log cache, L1 to L17 of ``proxy/fetch/LOG_CACHE.md``."""
 
+import gc
+import weakref
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-from proxy.errors import ErrorCode
-from proxy.relay.commands import Command
+from proxy.cluster.routing import Selector
+from proxy.demo.messages import encode_request
+from proxy.errors import ClientProtocolError, ErrorCode
+from proxy.fetch.commands import FetcherKind
+from proxy.relay.client import Sasl
+from proxy.relay.commands import PASS, Command, LinkAnswering, LinkFrame, Tick
+from proxy.wire import sasl
+from proxy.wire.frames import Buffer
+from proxy.wire.headers import RequestHeader
+from tests.convert.logs import marker
 from tests.old_clients import batch
 from tests.relay.batches import BATCH, SMALL, batches, given, part
 from tests.relay.driver import MemoryNeeded
+from tests.relay.logging_in import handshake, offered
 from tests.relay.playbook import (
     CATCH_UP,
     LIVE,
@@ -23,6 +35,7 @@ from tests.relay.playbook import (
 from tests.relay.shared import SharedPlay
 
 NEWS = batch(100, b"news")
+AUTHENTICATE = 36
 MANY = range(120)
 """More partitions than one fetcher reads if some of them move and others do not."""
 
@@ -34,7 +47,7 @@ def parked(partitions: int = 1, **options: object) -> Play:
     return play
 
 
-def waiting(partitions: int = 1, **options: object) -> SharedPlay:
+def waiting(partitions: int = 1, **options: Any) -> SharedPlay:
     """Clients a and b that share a request which waits at the end of all partitions, offset 100; both ask next."""
     play = SharedPlay(topology(max(partitions, 3)), **options)
     play.at_end(*range(partitions), offset=100)
@@ -62,6 +75,17 @@ def test_l1_partition_of_open_fetch_without_fetcher_is_reported_unserved() -> No
 
     assert play.relay.unserved() == [lost.key.partition]
     assert other.fetcher is not None
+
+
+def test_l1_log_that_leaves_a_fetcher_while_a_client_waits_is_requested_by_another() -> None:
+    play = parked(3)
+    play.open_wanted(play.fetch({0: 0, 1: 0, 2: 50}, max_wait_ms=5_000))
+    assert (play.asked[-1].link, dict(play.asked[-1].offsets)) == (LIVE, {2: 50})
+    play.wait(0.1)
+
+    play.answer({})
+
+    assert (play.asked[-1].link, dict(play.asked[-1].offsets)) == (LONG_POLL, {2: 50})
 
 
 def test_l2_log_is_on_one_fetcher_at_a_time() -> None:
@@ -94,22 +118,40 @@ def test_l2_response_to_a_request_of_an_earlier_leader_epoch_is_not_used() -> No
     assert records_of(commands) == {0: batch(0, b"of epoch 6")}
 
 
+@pytest.mark.parametrize("changed", ["end", "epoch"])
+def test_l2_response_is_not_used_if_its_log_has_another_end_or_epoch_by_then(changed: str) -> None:
+    play = waiting()
+    play.fetch_as("a", {0: 100})
+    (log,) = play.relay.cache._index
+    if changed == "end":
+        assert log.log.append(100, memoryview(batch(100, b"other")))
+    else:
+        log.key = log.key._replace(epoch=6)
+    end = log.log.end
+
+    play.answer({0: Part(0, 101, NEWS)})
+
+    assert log.log.end == end
+    assert play.answers("a") == []
+
+
 def test_l3_each_slice_of_a_response_lists_the_aborted_transactions_that_overlap_it_once() -> None:
     play = Play(upstream_max_wait_s=10)
     play.part_bytes = SMALL
     play.fetch({0: 0}, isolation_level=1)
     play.open(LONG_POLL)
 
-    commands = play.answer({0: part(0, 7, aborted=((7, 5), (8, 55)))})
-    for first in (20, 40):
+    records = batches(0, 2) + marker(20, 7, commits=False) + batches(21, 5)
+    commands = play.answer({0: Part(0, 100, records, aborted=((7, 5), (8, 55)))})
+    for first in (20, 31, 51):
         commands += play.fetch({0: first}, isolation_level=1)
 
     parts = [
         each for answer in client_responses(commands) for topic in answer.responses for each in topic.partitions
     ]
-    assert [len(each.records) for each in parts] == [2 * BATCH] * 3
+    assert b"".join(bytes(each.records) for each in parts) == records
     listed = [[(one.producer_id, one.first_offset) for one in each.aborted_transactions] for each in parts]
-    assert listed == [[(7, 5)], [(7, 5)], [(7, 5), (8, 55)]]
+    assert listed == [[(7, 5)], [(7, 5)], [], [(8, 55)]]
 
 
 def test_l4_grown_leader_epoch_voids_cached_records() -> None:
@@ -122,6 +164,15 @@ def test_l4_grown_leader_epoch_voids_cached_records() -> None:
     play.fetch_as("b", {0: 100})
 
     assert play.records("b") == []
+    assert (play.asked[-1].offsets, play.asked[-1].leader_epochs) == ({0: 100}, {0: 6})
+
+
+def test_l4_grown_leader_epoch_ends_the_wait_of_clients_at_an_older_log() -> None:
+    play = waiting()
+    play.fetch_as("a", {0: 100}, max_wait_ms=5_000)
+
+    play.update_topology(topology(epoch=6))
+
     assert (play.asked[-1].offsets, play.asked[-1].leader_epochs) == ({0: 100}, {0: 6})
 
 
@@ -224,6 +275,22 @@ def test_l6_catch_up_does_not_delay_readers_at_the_end() -> None:
     assert play.records("a") == [{0: NEWS, 1: b""}]
 
 
+def test_l6_log_that_is_behind_leaves_the_request_of_other_readers() -> None:
+    play = SharedPlay()
+    play.opens = False
+    play.part_bytes = 4 * BATCH
+    play.fetch_as("a", {0: 100}, max_wait_ms=5_000)
+    play.fetch_as("b", {1: 0}, max_wait_ms=5_000, min_bytes=4 * BATCH)
+    play.opens = True
+    play.open(LONG_POLL)
+    assert dict(play.asked[-1].offsets) == {0: 100, 1: 0}
+
+    play.answer({0: Part(), 1: part(0, 2)})
+
+    assert dict(play.asked_on(CATCH_UP)[-1].offsets) == {1: 20}
+    assert dict(play.asked_on(LONG_POLL)[-1].offsets) == {0: 100}
+
+
 def test_l7_log_that_arrives_beside_a_long_poll_is_requested_at_once() -> None:
     play = parked(3)
 
@@ -279,6 +346,26 @@ def test_l9_request_is_parked_after_50_ms_without_a_byte_of_its_response() -> No
     assert client_responses(play.answer({1: Part(0, 101, batch(0, b"news"))})) == []
     assert client_responses(play.wait(0.049)) == []
     assert records_of(play.wait(0.002)) == {1: batch(0, b"news")}
+
+
+def test_l9_request_is_not_parked_once_the_first_byte_of_its_response_has_arrived() -> None:
+    play = parked()
+    play.fetch({0: 0})
+    play.wait(0.4)
+
+    play.handle(LinkAnswering(LONG_POLL))
+    assert client_responses(play.wait(3.0)) == []
+
+    assert records_of(play.answer({0: Part(0, 1, batch(0, b"news"))})) == {0: batch(0, b"news")}
+
+
+def test_l9_request_in_flight_before_the_client_fetch_is_parked_at_once() -> None:
+    play = parked(2)
+    play.wait(0.01)
+    play.fetch({0: 0, 1: 0}, max_wait_ms=20)
+
+    assert client_responses(play.wait(0.019)) == []
+    assert len(client_responses(play.wait(0.002))) == 1
 
 
 def test_l9_parked_request_confirms_records_that_did_not_fit_into_the_response_before() -> None:
@@ -360,6 +447,28 @@ def test_l11_out_of_range_at_a_follower_is_settled_by_the_leader_for_this_client
     play.fetch_as("a", {0: 100})
     play.answer({0: Part(0, 101, NEWS)}, link=follower)
     assert play.records("a") == [{0: NEWS}]
+    play.fetch_as("a", {0: 50})
+    assert (play.asked[-1].link, play.asked[-1].offsets) == (follower, {0: 50})
+
+
+def test_l11_follower_is_avoided_by_all_once_the_leader_has_accepted_an_offset() -> None:
+    play = SharedPlay(rack="b", selector=Selector.RACK_AWARE)
+    follower, rackless = fetcher_id(2), fetcher_id(1, rackless=True)
+    for name in ("a", "b"):
+        play.fetch_as(name, {0: 100})
+    play.wait(0.5)
+    play.answer({0: Part(high_watermark=100)}, link=follower)
+    play.answers("a"), play.answers("b")
+
+    play.fetch_as("b", {0: 50})
+    play.answer({0: Part(error=ErrorCode.offset_out_of_range, high_watermark=-1)}, link=play.asked[-1].link)
+    assert (play.asked[-1].link, dict(play.asked[-1].offsets)) == (rackless, {0: 50})
+    play.answer({0: part(50, 1, end=60)}, link=rackless)
+    assert play.records("b") == [{0: batches(50, 1)}]
+    play.fetch_as("a", {0: 90})
+
+    assert play.asked[-1].offsets == {0: 90}
+    assert play.asked[-1].link in {fetcher_id(1, kind, rackless=True) for kind in FetcherKind}
 
 
 def test_l12_clients_of_different_principals_do_not_share() -> None:
@@ -370,6 +479,44 @@ def test_l12_clients_of_different_principals_do_not_share() -> None:
     play.fetch_as("b", {0: 0})
 
     assert len(play.relay.caches) == 2
+
+
+def log_in(play: SharedPlay, name: str, error: ErrorCode = ErrorCode.none) -> None:
+    """Log client *name* in as alice with PLAIN, which the broker answers with *error*."""
+    play.relay.client = name
+    play.request(handshake("PLAIN", version=1))
+    play.open(PASS)
+    play.handle(LinkFrame(PASS, memoryview(offered())))
+    play.request(encode_request(AUTHENTICATE, 2, 1, "c", {"auth_bytes": b"\0alice\0secret"}))
+    header = RequestHeader(AUTHENTICATE, 2, 1, "c")
+    fields: dict[str, Any] = {"error_code": error, "error_message": None, "auth_bytes": b""}
+    play.handle(LinkFrame(PASS, memoryview(sasl.make_response(header, **fields))[4:]))
+
+
+def test_l12_client_reads_the_log_of_its_principal_only_after_its_own_login() -> None:
+    play = SharedPlay(sasl=Sasl.REQUIRED)
+    log_in(play, "a")
+    play.fetch_as("a", {0: 0})
+
+    with pytest.raises(ClientProtocolError, match="without having logged in"):
+        play.fetch_as("b", {0: 0})
+    assert play.relay.relays["b"].cache is None
+    log_in(play, "b")
+    play.fetch_as("b", {0: 0})
+
+    assert [len(cache.readers) for cache in play.relay.caches] == [2]
+
+
+def test_l12_client_whose_login_the_broker_has_refused_reads_no_log() -> None:
+    play = SharedPlay(sasl=Sasl.REQUIRED)
+    log_in(play, "a")
+    play.fetch_as("a", {0: 0})
+    log_in(play, "b", ErrorCode.sasl_authentication_failed)
+
+    with pytest.raises(ClientProtocolError, match="without having logged in"):
+        play.fetch_as("b", {0: 0})
+
+    assert [len(cache.readers) for cache in play.relay.caches] == [1]
 
 
 @pytest.mark.parametrize("options", [{"isolation_level": 1}, {"rack_id": "c"}])
@@ -392,6 +539,44 @@ def test_l13_cached_records_are_dropped_when_memory_is_needed_and_read_again() -
     assert given(play.answer({0: part(0, 2)})) == {0: (0, 2)}
 
 
+@pytest.mark.parametrize("first_dropped", ["log", "response"])
+def test_l13_frame_is_charged_as_long_as_a_log_or_a_response_views_it(first_dropped: str) -> None:
+    play = waiting()
+    play.fetch_as("a", {0: 100})
+    data = play.answer_frame({0: part(100, 1)}, LONG_POLL, session_id=7)
+    frame = Buffer(len(data))
+    frame[:] = data
+    charged = weakref.ref(frame)
+    play.handle(LinkFrame(LONG_POLL, memoryview(frame)))
+    del frame
+
+    for dropped in ("log", "response") if first_dropped == "log" else ("response", "log"):
+        gc.collect()
+        assert charged() is not None
+        if dropped == "log":
+            play.wait(1.5)
+        else:
+            assert play.records("a") == [{0: batches(100, 1)}]
+    gc.collect()
+
+    assert charged() is None
+
+
+@pytest.mark.parametrize(("value_bytes", "forgotten"), [(60_000, []), (70_000, [0])])
+def test_l13_log_with_64_kib_that_nobody_has_read_leaves_its_fetcher(
+    value_bytes: int, forgotten: list[int]
+) -> None:
+    play = waiting(2)
+    play.fetch_as("a", {0: 100})
+    play.fetch_as("b", {1: 100}, max_wait_ms=5_000)
+
+    play.answer({0: Part(0, 101, batch(100, bytes(value_bytes)))})
+    assert len(play.answers("a")) == 1
+
+    assert play.asked[-1].link == LONG_POLL
+    assert play.asked[-1].forgotten == forgotten
+
+
 def test_l14_only_the_first_batch_of_the_first_partition_exceeds_a_limit() -> None:
     play = parked(2)
     play.part_bytes = BATCH // 2
@@ -399,6 +584,15 @@ def test_l14_only_the_first_batch_of_the_first_partition_exceeds_a_limit() -> No
 
     assert given([*play.fetch({0: 0, 1: 0}), *play.wait(0.1)]) == {0: (0, 1)}
     assert given([*play.fetch({0: 10, 1: 0}), *play.answer({})]) == {1: (0, 1)}
+
+
+def test_l14_large_batch_of_a_later_partition_is_left_for_the_next_response() -> None:
+    play = parked(2)
+    play.answer({0: part(0, 1), 1: part(0, 1)})
+    limit = BATCH * 3 // 2
+
+    assert given([*play.fetch({0: 0, 1: 0}, max_bytes=limit), *play.wait(0.1)]) == {0: (0, 1)}
+    assert given([*play.fetch({0: 10, 1: 0}, max_bytes=limit), *play.answer({})]) == {1: (0, 1)}
 
 
 def test_l14_limits_hold_for_the_whole_response() -> None:
@@ -410,14 +604,29 @@ def test_l14_limits_hold_for_the_whole_response() -> None:
     assert sum(number for _, number in given(commands).values()) == 10
 
 
-def test_l15_min_bytes_is_1_upstream() -> None:
+@pytest.mark.parametrize("names", ["a", "ab"])
+def test_l15_min_bytes_is_1_upstream(names: str) -> None:
     play = waiting()
-    play.fetch_as("a", {0: 100}, min_bytes=1000)
-    play.fetch_as("b", {0: 100}, min_bytes=5000)
-    play.answer({})
-    play.wait(0.05)
+    for name in names:
+        play.fetch_as(name, {0: 100}, min_bytes=5 * BATCH)
 
-    assert {each.min_bytes for each in play.asked} == {1}
+    play.answer({0: part(100, 1)})
+    play.wait(0.06)
+
+    assert [each.min_bytes for each in play.asked] == [1]
+
+
+def test_l15_client_that_shares_with_nobody_and_got_less_has_its_min_bytes_upstream() -> None:
+    play = parked()
+    play.fetch({0: 0}, min_bytes=5 * BATCH)
+    assert play.asked == []
+
+    play.answer({0: part(0, 1)})
+    assert [each.min_bytes for each in play.asked] == [4 * BATCH]
+    assert given(play.answer({0: part(10, 4)})) == {0: (0, 5)}
+    play.fetch({0: 50}, min_bytes=5 * BATCH)
+
+    assert play.asked[-1].min_bytes == 5 * BATCH
 
 
 def test_l15_requests_are_50_ms_apart_while_all_clients_want_more_than_there_is() -> None:
@@ -451,7 +660,9 @@ def test_l16_response_for_a_log_that_was_dropped_is_not_kept() -> None:
     play.fetch_as("a", {1: 100}, max_wait_ms=5_000)
     play.fetch_as("b", {0: 100}, max_wait_ms=5_000)
     play.leave("a")
-    play.wait(1.2)
+    play.wait(1.5)
+    play.handle(Tick())
+    assert [log.key.partition.partition for log in play.relay.cache._index] == [0]
 
     play.answer({1: Part(0, 101, NEWS)})
 
@@ -472,3 +683,14 @@ def test_l17_batch_larger_than_all_limits_is_delivered_alone(limit: str) -> None
     for name in ("a", "b"):
         (delivered,) = play.records(name)
         assert sorted(delivered.values()) == [b"", batches(100, 1)]
+
+
+def test_l17_entry_that_cannot_be_split_is_delivered_to_each_client_at_its_offset() -> None:
+    play = waiting()
+    for name in ("a", "b"):
+        play.fetch_as(name, {0: 100})
+    incomplete = batches(100, 1)[: BATCH // 2]
+
+    play.answer({0: Part(0, 110, incomplete)})
+
+    assert play.records("a") == play.records("b") == [{0: incomplete}]

@@ -9,8 +9,9 @@ import attrs
 from proxy.cluster.topology import BrokerId, Topology
 from proxy.fetch.cache import LogCache
 from proxy.fetch.fetch_config import FetchConfig
-from proxy.relay.client import ClientRelay
+from proxy.relay.client import ClientRelay, Sasl
 from proxy.relay.commands import (
+    PASS,
     ClientFrame,
     Command,
     Event,
@@ -31,11 +32,13 @@ __all__ = ["SharedPlay", "SharedRelays"]
 class SharedRelays(RelayDriver):
     """The relays of several clients with their log caches; replies to clients are kept in ``replies``."""
 
-    def __init__(self, nodes: Mapping[str, int], map_address: AddressMap, reading: FetchConfig) -> None:
+    def __init__(
+        self, nodes: Mapping[str, int], map_address: AddressMap, reading: FetchConfig, sasl: Sasl = Sasl.PASSES
+    ) -> None:
         """*nodes*: the broker that each client takes for the leader."""
         super().__init__(reading)
         self.relays |= {
-            name: ClientRelay(BrokerId(node), map_address, reading, self) for name, node in nodes.items()
+            name: ClientRelay(BrokerId(node), map_address, reading, self, sasl) for name, node in nodes.items()
         }
         self.client = next(iter(nodes))
         """The name of the client that sends the next request."""
@@ -75,7 +78,8 @@ class SharedRelays(RelayDriver):
             yield command
 
     def receivers(self, event: Event) -> Iterable[str]:
-        return [self.client] if isinstance(event, ClientFrame) else super().receivers(event)
+        is_own = isinstance(event, ClientFrame) or getattr(event, "link", None) is PASS
+        return [self.client] if is_own else super().receivers(event)
 
     def passed(self, name: str, event: Event, now_s: float) -> Iterator[Command]:
         for command in super().passed(name, event, now_s):
@@ -93,7 +97,14 @@ class SharedPlay(Play):
 
     relay: Any
 
-    def __init__(self, known: Topology | None = None, *, clients: Any = ("a", "b"), **options: Any) -> None:
+    def __init__(
+        self,
+        known: Topology | None = None,
+        *,
+        clients: Any = ("a", "b"),
+        sasl: Sasl = Sasl.PASSES,
+        **options: Any,
+    ) -> None:
         """Args: clients: names, or a mapping of names to the brokers that they take for the leader."""
         super().__init__(known, **{"upstream_max_wait_s": 10, **options})
         self._reading = attrs.evolve(self._reading, shares_reads="principal")
@@ -102,7 +113,7 @@ class SharedPlay(Play):
         """The last upstream fetch of each log cache on each link, with its correlation id."""
         self.opens = True
         """Whether connections to brokers are opened at once."""
-        self.relay = SharedRelays(nodes, self.map_address, self._reading)
+        self.relay = SharedRelays(nodes, self.map_address, self._reading, sasl)
 
     def handle(self, event: Event | MemoryNeeded) -> list[Command]:
         """Handle one event, and open all connections to brokers that are wanted; return the other commands."""

@@ -1,5 +1,7 @@
 """Clients that share reads: the requests at the brokers, and how little one client notices of another."""
 
+from datetime import timedelta
+
 import attrs
 import pytest
 
@@ -16,6 +18,7 @@ from tests.relay.shared import SharedPlay
 FOLLOWER = fetcher_id(2)
 RACKLESS = fetcher_id(1, rackless=True)
 NEWS = batch(100, b"news")
+MANY = [f"client-{number}" for number in range(200)]
 
 
 def waiting(*clients: str, partitions: int = 1) -> SharedPlay:
@@ -172,12 +175,15 @@ def test_paused_client_does_not_delay_others() -> None:
     play.answer({0: Part(0, 101, NEWS)})
     assert play.records("a") == play.records("b") == [{0: NEWS}]  # b does not ask any more
 
-    for at in range(101, 131):
+    began_s = play.now_s
+    for at in range(101, 222):
         play.fetch_as("a", {0: at})
         assert dict(play.asked[-1].offsets) == {0: at}
         play.answer({0: Part(0, at + 1, batch(at, b"news"))}, link=play.asked[-1].link)
         assert play.records("a") == [{0: batch(at, b"news")}]
-        play.wait(0.1)
+        assert play.relay.cache.oldest_s > play.now_s - 1.5
+        play.wait(0.5)
+    assert play.now_s - began_s > 60
 
     play.fetch_as("b", {0: 101})
     assert dict(play.asked[-1].offsets) == {0: 101}
@@ -375,6 +381,72 @@ def test_client_with_a_small_limit_gets_less_than_others_from_the_same_response(
 
     assert play.records("a") == [{0: batches(100, 3)}]
     assert play.records("b") == [{0: batches(100, 1)}]
+
+
+# ------------------------------------------------------------------------- a connection that many clients share
+
+
+@pytest.mark.parametrize("then", ["opens again", "is refused", "is lost four times"])
+def test_200_clients_whose_connection_is_lost_are_answered_within_2_s(then: str) -> None:
+    play = waiting(*MANY)
+    began_s = play.now_s
+    play.opens = then != "is refused"
+
+    play.lose(LONG_POLL)
+    if then == "opens again":
+        play.wait(0.1)
+        play.answer({0: Part(0, 101, NEWS)})
+    else:
+        for _ in range(1 if then == "is refused" else 3):
+            play.lose(LONG_POLL)
+    play.wait(began_s + 2 - play.now_s)
+
+    error = ErrorCode.none if then == "opens again" else ErrorCode.not_leader_or_follower
+    for name in MANY:
+        (answer,) = play.answers(name)
+        assert parts_of(answer)[0][0] == error
+
+
+def beside_another_broker(version: int) -> SharedPlay:
+    """Return a conversation of 200 clients of broker 1, Fetch *version*, and one of broker 2, all at the end."""
+    clients = dict.fromkeys(MANY, 1) | {"other": 2}
+    play = SharedPlay(topology(2, leaders={0: 1, 1: 2}), clients=clients)
+    idle = Part(high_watermark=100)
+
+    def fetch_all() -> None:
+        for name in MANY:
+            play.answers(name, version=version)
+            play.fetch_as(name, {0: 100}, version=version)
+        play.answers("other")
+        play.fetch_as("other", {1: 100})
+
+    fetch_all()
+    play.wait(0.5)
+    for session_id in (0, 7):
+        play.answer({0: idle}, session_id=session_id)
+        play.answer({1: idle}, link=fetcher_id(2), session_id=session_id)
+        play.wait(0.5)
+        fetch_all()
+    return play
+
+
+@pytest.mark.parametrize("version", [7, 11])
+def test_200_clients_of_a_broker_that_throttles_are_answered_within_2_s(version: int) -> None:
+    play = beside_another_broker(version)
+    began_s = play.now_s
+
+    play.answer({}, throttle_ms=1_500)
+    play.answer({1: Part(0, 101, NEWS)}, link=fetcher_id(2))
+    assert play.records("other") == [{1: NEWS}]
+    play.wait(1.6)
+    if version == 7:  # these clients do not know throttling, so Sidefetch waits for them
+        play.answer({0: Part(0, 101, NEWS)})
+    play.wait(began_s + 2 - play.now_s)
+
+    for name in MANY:
+        (answer,) = play.answers(name, version=version)
+        assert answer.throttle_time == timedelta(seconds=1.5)
+        assert parts_of(answer) == ({0: (0, 101)} if version == 7 else {})
 
 
 # ------------------------------------------------------------------------------------------- followers
