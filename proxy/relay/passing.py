@@ -2,7 +2,7 @@
 
 import struct
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from typing import Final, assert_never
 
@@ -58,6 +58,8 @@ _PROBE_ID: Final = 0
 _MOST_UPGRADED_BYTES: Final = 1024 * 1024
 """The largest request, other than to produce, that is upgraded: its objects take some 15 times its size. It has
 room for offsets of 40,000 partitions."""
+_QUICK_REPLACEMENTS: Final = (ApiKey.METADATA, ApiKey.FETCH)
+"""The APIs with addresses in responses of which few bytes are decoded, however large they are."""
 _SASL_REFUSED: Final = "Sidefetch logs in to the brokers itself, and asks nobody to: have this client use no SASL"
 
 
@@ -337,14 +339,27 @@ class PassThrough:
             upgraded.slot.pieces = pieces
 
     def handle_thread_result(self, result: object, now_s: float) -> Iterator[Command]:
-        """Continue the upgrade that waits for a thread, and send requests that waited for it.
+        """Continue the upgrade or the response that waits for a thread, and send requests that waited for it.
 
         Args:   result: the return value of the function of the command ``RunInThread``.
         Raises: ClientProtocolError, BrokerProtocolError: the request or response cannot be decoded.
         """
+        if isinstance(result, _Replaced):
+            yield from self._finish_replacement(result)
+            return
         assert isinstance(result, _Advanced)
         yield from self._carry_out(result, now_s)
         yield from self._send_queued(now_s)
+
+    def _finish_replacement(self, replaced: "_Replaced") -> Iterator[Command]:
+        """Put a response into its slot; if it names brokers, map their addresses, and replace them once more."""
+        if isinstance(replaced.pieces, BrokerProtocolError):
+            raise replaced.pieces
+        if replaced.unknown:
+            known = {broker: self._map_address(*broker) for broker in replaced.unknown}
+            yield RunInThread(Worker.PASS, partial(_replace_known, replaced.request, replaced.frame, known))
+        else:
+            replaced.request.slot.pieces = replaced.pieces
 
     def handle_coordinator_response(self, frame: memoryview | None, now_s: float) -> Iterator[Command]:
         """Continue the upgrade that waits for a group coordinator, and send requests that waited for it.
@@ -381,10 +396,13 @@ class PassThrough:
             case SaslTokenRequest(slot, _):
                 slot.pieces = [_SIZE.pack(len(frame)), frame]
                 yield from _notify(self.identity.handle_token_response(bytes(frame), is_accepted=True))
-            case ForwardedRequest(header, slot):
+            case ForwardedRequest(header, slot) as request:
                 try:
                     check_order(header, frame)
-                    slot.pieces = self._rewrite(header, frame)
+                    if _takes_long(header, frame):
+                        yield RunInThread(Worker.PASS, partial(_replace_known, request, frame, {}))
+                    else:
+                        slot.pieces = self._rewrite(header, frame)
                     yield from _notify(self._track_login_response(header, frame))
                 except MalformedFrame as wrong:
                     raise malformed_response(header, wrong) from wrong
@@ -427,7 +445,7 @@ class PassThrough:
             return [api_versions.rewrite_response(version, frame, TARGETS, self._allowed_apis)]
         if key == ApiKey.SASL_HANDSHAKE and Cursor(frame, _CORRELATION_BYTES).i16():
             self._tokens.expect_none()
-        if key in CARRIES_ADDRESSES and version >= CARRIES_ADDRESSES[key]:
+        if _has_addresses(header):
             return addresses.replace_addresses(key, version, frame, self._map_address)
         return [_SIZE.pack(len(frame)), frame]
 
@@ -492,6 +510,50 @@ def _advance(upgraded: UpgradedRequest, result: object, *, is_request: bool = Fa
 
 def _compute(upgraded: UpgradedRequest, run: Callable[[], object]) -> _Advanced:
     return _advance(upgraded, run())
+
+
+_Broker = tuple[int, str, int]
+"""A broker's node id, host and port."""
+
+
+@attrs.frozen
+class _Replaced:
+    """A large response whose addresses were replaced in a thread, as far as they were known."""
+
+    request: ForwardedRequest
+    frame: memoryview
+    """The response as the broker sent it."""
+    pieces: list[bytes | memoryview] | BrokerProtocolError
+    """The new response, or the error that closes the client's connection."""
+    unknown: Set[_Broker]
+    """The brokers that were left out, because their new addresses were not known."""
+
+
+def _replace_known(
+    request: ForwardedRequest, frame: memoryview, known: Mapping[_Broker, tuple[str, int] | None]
+) -> _Replaced:
+    """Replace the broker addresses in *frame* by those in *known*; this may run in any thread."""
+    header, unknown = request.header, set[_Broker]()
+
+    def map_address(*broker: *_Broker) -> tuple[str, int] | None:
+        if broker not in known:
+            unknown.add(broker)
+        return known.get(broker)
+
+    try:
+        pieces = addresses.replace_addresses(header.api_key, header.api_version, frame, map_address)
+    except MalformedFrame as wrong:
+        return _Replaced(request, frame, malformed_response(header, wrong), unknown)
+    return _Replaced(request, frame, pieces, unknown)
+
+
+def _has_addresses(header: RequestHeader) -> bool:
+    return header.api_version >= CARRIES_ADDRESSES.get(header.api_key, header.api_version + 1)
+
+
+def _takes_long(header: RequestHeader, frame: memoryview) -> bool:
+    """Return whether the addresses in a response to *header* must be replaced in a thread."""
+    return len(frame) > QUICK_BYTES and _has_addresses(header) and header.api_key not in _QUICK_REPLACEMENTS
 
 
 def _read_answer(header: RequestHeader, frame: memoryview) -> memoryview:

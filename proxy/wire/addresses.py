@@ -27,6 +27,9 @@ AddressMap = Callable[[int, str, int], tuple[str, int] | None]
 """Maps a broker's (node id, host, port) to the host and port that clients use for it; None if there are none."""
 
 _I32: Final = struct.Struct(">i")
+_PORT_AND_ERROR: Final = struct.Struct(">ih")
+_LISTED_COORDINATORS: Final = 4
+"""First FindCoordinator version whose response has any number of coordinators (KIP-699)."""
 
 
 def replace_addresses(
@@ -43,21 +46,23 @@ def replace_addresses(
         map_address: maps a broker's (node id, host, port) to the host and port that the client must use, or None.
 
     Returns: the new frame with its size, in pieces to be sent one after the other. Unknown tagged fields are
-        dropped from FindCoordinator and DescribeCluster, and from the structs of endpoints; elsewhere they stay.
-    Cost:    Metadata: O(brokers); endpoints: O(partitions), no copy of records; the others decode the whole
-        response.
+        dropped from FindCoordinator v3 and DescribeCluster, and from the structs of endpoints; elsewhere they stay.
+    Cost:    Metadata: O(brokers); FindCoordinator: O(coordinators); endpoints: O(partitions), no copy of records;
+        DescribeCluster decodes the whole response.
     Raises:  MalformedFrame: *frame* is not a response of this API and version.
     """
     if api_key == ApiKey.METADATA:
         return _replace_metadata_brokers(version, frame, map_address)
     if api_key == ApiKey.FETCH:
         return replace_endpoints(version, frame, lambda each: _replace_endpoint(each, map_address))
+    if api_key == ApiKey.FIND_COORDINATOR and version >= _LISTED_COORDINATORS:
+        return _replace_listed_coordinators(frame, map_address)
     kind = messages.response_type(api_key, version)
     if "node_endpoints" in kind.__dataclass_fields__:
         return _replace_node_endpoints(kind, frame, map_address)
     correlation_id, body = messages.read_response(kind, frame)
     if api_key == ApiKey.FIND_COORDINATOR:
-        replaced = _replace_coordinators(body, map_address)
+        replaced = _replace_coordinator(body, map_address)
     else:
         brokers = [(each, map_address(each.broker_id, each.host, each.port)) for each in body.brokers]
         replaced = dataclasses.replace(body, brokers=tuple(_with_address(each, at) for each, at in brokers if at))
@@ -86,20 +91,50 @@ def _with_address(node: Any, at: tuple[str, int]) -> Any:
     return dataclasses.replace(node, host=at[0], port=i32(at[1]))
 
 
-def _replace_coordinators(body: Any, map_address: AddressMap) -> Any:
-    def replaced(coordinator: Any) -> Any:
-        if coordinator.node_id < 0:
-            return coordinator
+def _replace_coordinator(coordinator: Any, map_address: AddressMap) -> Any:
+    if coordinator.node_id >= 0:
         at = map_address(coordinator.node_id, coordinator.host, coordinator.port)
         if at is not None:
             return _with_address(coordinator, at)
         unavailable = ErrorCode.coordinator_not_available
         nowhere = dataclasses.replace(coordinator, node_id=BrokerId(-1), error_code=unavailable)
         return _with_address(nowhere, ("", -1))
+    return coordinator
 
-    if hasattr(body, "coordinators"):
-        return dataclasses.replace(body, coordinators=tuple(map(replaced, body.coordinators)))
-    return replaced(body)
+
+def _replace_listed_coordinators(frame: memoryview, map_address: AddressMap) -> list[bytes | memoryview]:
+    """Replace the addresses of FindCoordinator v4+, without an object for each of up to 1,000,000 coordinators.
+
+    Layout: ``correlation_id tags throttle: i32 coordinators: array tags``; a coordinator: ``key: string |
+            node: i32 | host: string | port: i32 | error: i16 | message: nullable string | tags``.
+    """
+    cursor = Cursor(frame)
+    cursor.i32()
+    cursor.skip_tags()
+    cursor.i32()
+    count = cursor.count(flexible=True, item_bytes=14)
+    front = frame[: cursor.at]
+    coordinators = bytearray()
+    for _ in range(count):
+        start = cursor.at
+        cursor.string(flexible=True)
+        node_at = cursor.at
+        node_id, host, port, error = cursor.i32(), cursor.string(flexible=True), cursor.i32(), cursor.i16()
+        tail = cursor.at
+        cursor.nullable_string(flexible=True)
+        cursor.skip_tags()
+        if node_id < 0:
+            coordinators += frame[start : cursor.at]
+            continue
+        at = map_address(node_id, host, port)
+        if at is None:
+            node_id, at, error = -1, ("", -1), ErrorCode.coordinator_not_available
+        address = _I32.pack(node_id) + write_string(at[0], flexible=True) + _PORT_AND_ERROR.pack(at[1], error)
+        coordinators += b"".join((frame[start:node_at], address, frame[tail : cursor.at]))
+    rest = frame[cursor.at :]
+    cursor.skip_tags()
+    cursor.check_end()
+    return [_I32.pack(len(front) + len(coordinators) + len(rest)), front, bytes(coordinators), rest]
 
 
 def _replace_metadata_brokers(version: int, frame: memoryview, map_address: AddressMap) -> list[bytes | memoryview]:

@@ -245,6 +245,18 @@ async def test_a_request_that_is_too_large_is_a_limit_and_not_read() -> None:
         assert len(limits_logged(it, "max-frame")) == 1
 
 
+async def test_many_coordinators_in_one_response_have_addresses_of_this_host() -> None:
+    keys = [f"group-{number}" for number in range(5_000)]
+    async with limited() as it, it.client(1) as client:
+        with trio.fail_after(30):
+            found = await client.call("find_coordinator", 4, {"coordinator_keys": keys, "key_type": 0})
+
+        assert [each.key for each in found.coordinators] == keys
+        assert {(each.host, each.port - it.port_of(each.node_id)) for each in found.coordinators} == {
+            ("127.0.0.1", 0)
+        }
+
+
 async def test_a_fetch_of_more_bytes_than_its_partitions_need_is_a_limit_and_not_read() -> None:
     async with limited() as it, it.client(1) as good, it.client(1) as greedy:
         assert await is_served(good)
