@@ -81,7 +81,7 @@ def test_in_turns_gives_whatever_a_way_returns() -> None:
     assert list(in_turns(ways, rounds=2)) == [(0, "a", "x"), (0, "b", "y"), (1, "b", "y"), (1, "a", "x")]
 
 
-def test_figures_that_are_measured_at_once_become_a_table_each_of_the_ways_that_have_them() -> None:
+def test_each_figure_of_a_measurement_has_a_table_of_the_ways_that_have_it() -> None:
     speed, own = Figure("speed", "MB/s"), Figure("CPU of Sidefetch", "ms")
     printed: list[str] = []
 

@@ -385,7 +385,7 @@ async def test_the_held_one_of_two_fetches_of_a_session_is_71(topic: Topic) -> N
     assert partitions_in(overtaken) == []
 
 
-async def test_the_first_batch_comes_whole_however_small_the_limit_and_the_others_take_turns(
+async def test_first_batch_is_whole_despite_a_small_limit_and_partitions_take_turns(
     topic: Topic,
 ) -> None:
     for partition in (0, 1, 2):

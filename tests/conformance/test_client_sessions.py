@@ -273,7 +273,7 @@ def test_six_sessions_in_two_slots_lose_no_records(name: str, kafka: KafkaCluste
 @pytest.mark.long
 @JAVA
 @pytest.mark.in_turn
-def test_a_group_that_rebalances_within_its_sessions_loses_nothing_and_repeats_nothing(
+def test_group_that_rebalances_within_its_sessions_loses_and_repeats_nothing(
     name: str, kafka: KafkaCluster, admin: Admin
 ) -> None:
     topic = admin.create_topic(unique("java-shared"), assignment=[[1, 2, 3], [2, 3, 1], [3, 1, 2]] * 2)

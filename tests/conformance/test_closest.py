@@ -209,9 +209,7 @@ def test_all_record_bytes_come_from_the_rack(way: Way, programs: Programs) -> No
     reading.assert_once_and_in_order()
 
 
-def test_a_broker_of_the_rack_that_is_killed_is_read_around_and_read_again_once_it_is_back_in_its_rack(
-    way: Way, programs: Programs
-) -> None:
+def test_killed_broker_of_the_rack_is_read_again_once_it_is_back_in_its_rack(way: Way, programs: Programs) -> None:
     reading = Reading(way, programs)
     reading.wait_until_read_at(home=True)
 
@@ -233,9 +231,7 @@ def test_a_broker_of_the_rack_that_is_killed_is_read_around_and_read_again_once_
 
 
 @pytest.mark.long
-def test_a_broker_of_the_rack_that_is_out_of_sync_and_lags_is_read_around_until_it_has_caught_up(
-    way: Way, programs: Programs
-) -> None:
+def test_broker_of_the_rack_that_lags_is_not_read_until_it_is_in_sync_again(way: Way, programs: Programs) -> None:
     reading = Reading(way, programs)
     way.operator.throttle_replication(reading.topic, LOCAL)
     reading.wait_until_read_at(home=True)

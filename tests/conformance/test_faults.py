@@ -141,7 +141,7 @@ def test_buffered_records_lost_in_unclean_election_are_not_mixed_with_new_record
 
 
 @pytest.mark.long
-def test_group_with_rebalances_and_crash_loses_nothing_and_repeats_only_uncommitted_records(
+def test_rebalances_and_crash_of_a_group_lose_nothing_and_repeat_only_uncommitted(
     way: str, operator: Admin
 ) -> None:
     topic = operator.create_topic(unique("shared"), assignment=ALL_REPLICAS * 2)

@@ -86,7 +86,7 @@ def seen(name: str, records: Sequence[Record]) -> dict[int, list[Record]]:
     return by_partition([attrs.evolve(each, headers=()) for each in records] if name in HEADLESS else [*records])
 
 
-def test_revoked_read_permission_takes_effect_within_the_max_wait_and_returns_when_granted(
+def test_revoked_permission_to_read_takes_effect_within_the_max_wait_until_granted(
     programs: Programs, way: str, operator: Admin
 ) -> None:
     topic = operator.create_topic(unique("guarded"), assignment=ALL_REPLICAS)
@@ -115,7 +115,7 @@ def _heard(task: Task, what: str) -> bool:
     return any(what in each for each in task.heard)
 
 
-def test_a_topic_that_is_made_again_with_the_same_offsets_while_records_of_the_old_are_held_is_read_on_from_there(
+def test_recreated_topic_is_read_on_from_the_offset_while_old_records_are_held(
     programs: Programs, way: str, operator: Admin
 ) -> None:
     """Check that old clients, which name topics, read the replaced topic on from their offset."""
@@ -142,7 +142,7 @@ def test_a_topic_that_is_made_again_with_the_same_offsets_while_records_of_the_o
 
 
 @pytest.mark.long
-def test_records_expired_while_reader_pauses_are_skipped_and_reading_resumes_at_log_start(
+def test_reader_that_pauses_until_records_expire_resumes_at_the_log_start(
     programs: Programs, way: str, operator: Admin
 ) -> None:
     topic = operator.create_topic(unique("old"), assignment=ALL_REPLICAS)

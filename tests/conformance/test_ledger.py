@@ -116,7 +116,7 @@ def consumed(cluster: KafkaCluster, topic: str, partitions: int) -> list[tuple[i
     return [(m.partition() or 0, m.key() or b"", json.loads(m.value() or b"")) for m in messages]
 
 
-def test_rows_are_in_the_topic_once_and_in_order_though_its_leader_moves_and_it_takes_little_at_once(
+def test_rows_are_in_the_topic_once_in_order_despite_leader_moves_and_small_batches(
     kafka4: KafkaCluster, tmp_path: Path
 ) -> None:
     admin = Admin(kafka4)

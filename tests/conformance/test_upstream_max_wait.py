@@ -95,7 +95,7 @@ def test_committed_records_equal_those_of_brokers_if_responses_end_in_transactio
     assert_each_has_read(direct, transactors.committed)
 
 
-def test_of_a_topic_made_again_while_records_of_the_old_one_are_held_all_is_read_and_then_nothing_old(
+def test_all_of_a_recreated_topic_is_read_after_held_records_and_then_nothing_old(
     programs: Programs, way: str, admin: Admin
 ) -> None:
     topic = admin.create_topic(unique("remade"), assignment=ALL_REPLICAS)
@@ -201,9 +201,7 @@ def test_a_consumer_that_pauses_for_longer_than_the_max_wait_misses_nothing(
 
 
 @pytest.mark.long
-def test_group_with_repeated_rebalances_loses_nothing_and_repeats_only_uncommitted_records(
-    way: str, admin: Admin
-) -> None:
+def test_repeated_rebalances_of_a_group_lose_nothing_and_repeat_only_uncommitted(way: str, admin: Admin) -> None:
     topic = admin.create_topic(unique("shared"), assignment=ALL_REPLICAS * 2)
     group = unique("group")
     produced = admin.produce_known(topic, 60, 6)

@@ -77,7 +77,7 @@ def test_brokers_are_read_by_tls(secured: Secured, topic: tuple[str, list[Record
         assert "Traceback" not in sidefetch.log_text()
 
 
-def test_a_broker_that_wants_a_certificate_gets_it_and_a_new_one_from_the_next_connection_on(
+def test_broker_gets_the_required_certificate_and_a_new_one_at_the_next_connection(
     secured: Secured, topic: tuple[str, list[Record]], tmp_path: Path
 ) -> None:
     name, records = topic

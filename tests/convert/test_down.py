@@ -166,7 +166,7 @@ def test_dropped_output_is_converted_again_to_the_same(
     assert dropped.counts == kept.counts
 
 
-def test_dropped_output_begins_again_with_its_first_message_if_earlier_ones_were_compacted() -> None:
+def test_dropped_output_begins_again_with_its_first_message_after_compacted_ones() -> None:
     compacted = batch([Record(0, 0, None, None)], last_offset=3)
     log = memoryview(compacted + batch([Record(4, 0, b"k", b"v")], codec=Codec.GZIP))
     conversion = DownConversion(log, 3, attrs.evolve(V0, chunk_bytes=len(log)))
@@ -268,7 +268,7 @@ def test_offsets_with_gaps_across_batches_survive() -> None:
     assert [each.offset for each in messages_of(data)] == [0, 3, 10, 12, 50]
 
 
-def test_offsets_inside_of_wrappers_begin_at_0_in_magic_1_and_are_absolute_in_magic_0() -> None:
+def test_offsets_inside_wrappers_begin_at_0_in_magic_1_and_are_absolute_in_magic_0() -> None:
     log = batch([Record(70), Record(75)], codec=Codec.GZIP, base_offset=60)
 
     for target, inside in ((V0, [70, 75]), (V1, [0, 5])):

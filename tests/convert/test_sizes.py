@@ -103,7 +103,7 @@ def test_a_compressed_batch_makes_it_a_guess() -> None:
     assert not is_exact
 
 
-def test_a_guess_grows_with_records_shrinks_in_proportion_and_is_kept_where_nothing_is_known() -> None:
+def test_guess_grows_with_records_shrinks_in_proportion_and_stays_without_knowledge() -> None:
     small, large = plain(0, codec=Codec.GZIP), batch([Record(1 + k, value=b"x") for k in range(50)], codec=1)
     first, entry = entries(memoryview(small + large))
     inside, records = len(large) - 27, 50  # a wrapper's header is so much smaller than a batch's

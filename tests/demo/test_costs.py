@@ -72,7 +72,7 @@ def test_cost_comparison_names_direction_and_factor() -> None:
     assert "1.0 kB instead of 41.0 kB" in compare_costs(row(5, 41_000), row(5, 1000))
 
 
-def test_the_racks_that_records_came_from_are_shown_with_the_share_of_the_readers_own() -> None:
+def test_racks_of_records_are_shown_with_the_share_of_the_readers_own_rack() -> None:
     direct = CostRow("directly", 5, FetchCost(from_racks={"a": 10, "b": 10, "c": 1000}), 1)
     through = CostRow("through Sidefetch", 5, FetchCost(from_racks={"a": 0, "b": 2000, "c": 0}), 1)
     nearly = CostRow("nearly", 5, FetchCost(from_racks={"a": 1, "b": 1999, "c": 0}), 1)

@@ -325,7 +325,7 @@ async def self_signed(
         nursery.cancel_scope.cancel()
 
 
-async def test_certificates_made_here_are_believed_and_renewed_with_the_charts_rights_and_unseen(
+async def test_own_certificates_are_trusted_and_renewed_unnoticed_with_the_charts_rights(
     api: ApiServer, installed: dict[str, Any]
 ) -> None:
     ask = partial(trio.to_thread.run_sync, abandon_on_cancel=True)

@@ -184,7 +184,7 @@ def test_the_redirection_leaves_the_sidecars_connections_alone(capsys: pytest.Ca
     assert str(sidecar["securityContext"]["runAsUser"]) in spared.split(", ")
 
 
-def test_without_native_sidecars_init_containers_are_not_redirected_to_one_that_does_not_run_yet() -> None:
+def test_without_native_sidecars_redirection_starts_after_other_init_containers() -> None:
     after = done(pod(mode="transparent", native="false"))
 
     assert names(after["spec"]["initContainers"]) == ["migrate", "sidefetch-redirect"]

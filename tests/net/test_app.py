@@ -166,7 +166,7 @@ async def test_frames_of_a_closed_fetch_connection_are_not_taken_for_the_next_on
         assert len(it.logged("fetch-connection-closed")) == 1
 
 
-async def test_brokers_of_different_versions_in_one_cluster_are_each_spoken_to_in_their_own() -> None:
+async def test_each_broker_of_a_mixed_cluster_receives_fetches_in_its_own_version() -> None:
     async with embedded_cluster() as cluster:
         cluster.create_topic("t", 3, assignment=[[1], [2], [3]])
         for node, newest in ((1, 17), (2, 12), (3, 6)):

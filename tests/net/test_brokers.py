@@ -30,7 +30,7 @@ async def test_tcp_keepalive_detects_vanished_broker_within_a_minute() -> None:
     assert idle_s + between_s * probes < 60
 
 
-async def test_a_connection_that_is_reset_as_soon_as_it_is_made_is_a_broker_that_cannot_be_had(
+async def test_connection_that_is_reset_at_once_means_that_the_broker_is_unavailable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     dial = trio.open_tcp_stream

@@ -92,7 +92,7 @@ async def test_a_session_of_the_clients_own_lives_while_it_is_bypassed_and_is_lo
         assert len(it.proxy.client_sessions) == 0
 
 
-async def test_a_client_has_its_session_with_sidefetch_or_with_the_broker_and_starts_over_in_between() -> None:
+async def test_client_starts_a_new_session_when_bypass_begins_and_when_it_ends() -> None:
     async with proxied() as it, it.client(1) as client:
 
         async def start() -> int:

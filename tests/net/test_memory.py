@@ -299,7 +299,7 @@ async def read(client: KafkaConnection, offset: int, size_bytes: int) -> int:
     return len(response.responses[0].partitions[0].records or b"")
 
 
-async def test_clients_that_read_more_than_the_memory_are_all_served_and_long_polls_claim_none() -> None:
+async def test_clients_that_read_more_than_the_memory_are_served_and_long_polls_claim_none() -> None:
     clients, passes = 8, 2
     async with embedded_cluster() as cluster:
         cluster.create_topic("t", 1, assignment=[[1]])

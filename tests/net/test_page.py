@@ -64,7 +64,7 @@ async def until_shown(browser: Browser, at_us: int) -> None:
             await trio.sleep(0.1)
 
 
-async def test_the_page_shows_the_numbers_of_the_api_and_they_change_while_a_consumer_reads(
+async def test_page_shows_the_numbers_of_the_api_which_change_while_a_consumer_reads(
     browser: Browser,
 ) -> None:
     async with embedded_cluster(brokers=3) as cluster, administered(cluster, rack="a") as it:
@@ -107,7 +107,7 @@ async def rows(browser: Browser, table: str) -> list[list[int]]:
     return [[int(each) for each in row] for row in found]
 
 
-async def test_it_can_be_read_on_a_phone_in_both_themes_by_all_and_names_of_clients_do_nothing(
+async def test_page_is_readable_on_a_phone_in_both_themes_and_client_names_are_inert(
     browser: Browser,
 ) -> None:
     async with embedded_cluster(brokers=3) as cluster, administered(cluster, rack="a") as it:

@@ -125,7 +125,7 @@ async def test_connections_with_frames_larger_than_the_budget_take_turns(budget:
     assert LIMIT + MIB <= live.peak_bytes <= LIMIT + LIMIT + MIB + 8 * RESERVE_BYTES
 
 
-async def test_a_connection_that_waits_for_memory_has_read_no_more_of_the_frame_than_claims_none(
+async def test_connection_that_waits_for_memory_has_read_only_what_needs_no_claim(
     budget: Budget,
 ) -> None:
     views = await take(budget, LIMIT)

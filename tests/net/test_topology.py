@@ -171,7 +171,7 @@ class _Fussy(TopologyService):
         return await super()._request_from(connection, topics)
 
 
-async def test_topic_at_which_brokers_close_the_connection_keeps_no_other_from_being_refreshed(
+async def test_topic_at_which_brokers_close_the_connection_does_not_block_other_topics(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(topology, "_BATCH_TOPICS", 4)
@@ -191,7 +191,7 @@ async def test_topic_at_which_brokers_close_the_connection_keeps_no_other_from_b
             assert max(_Fussy.requests) == 4
 
 
-async def test_topics_whose_metadata_exceeds_the_limit_of_a_response_are_requested_in_parts(
+async def test_topics_whose_metadata_exceeds_the_response_limit_are_requested_in_parts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(brokers, "_MAX_UNBUDGETED_BYTES", 800)

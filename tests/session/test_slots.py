@@ -116,7 +116,7 @@ def test_partition_totals_follow_the_sizes_as_touched() -> None:
     assert len(slots) == 0
 
 
-def test_followers_displace_consumers_at_once_whatever_their_size_but_no_followers_of_their_own_size() -> None:
+def test_followers_displace_consumers_of_any_size_but_no_followers_of_their_own_size() -> None:
     slots = two_slots()
     large, small = slots.add(of(9), 0.0), slots.add(of(5), 0.0)
 

@@ -120,7 +120,7 @@ def test_restarted_member_may_resume_after_commit_with_lost_response() -> None:
     assert said(judge) == ["r: 1 lost at 0/4"], "it cannot have committed what it has not read"
 
 
-def test_the_longest_stall_is_from_the_acknowledgement_to_the_reading_and_counts_while_it_lasts() -> None:
+def test_longest_stall_lasts_from_acknowledgement_to_reading_and_counts_meanwhile() -> None:
     judge, reader = judged()
 
     read(judge, reader, 0, now_s=101.0)

@@ -128,7 +128,7 @@ def test_responses_contain_real_broker_addresses(pod: Pod) -> None:
         assert input_text() == theirs
 
 
-def test_where_clients_log_in_themselves_they_find_their_brokers_also_when_we_know_none_yet(pod: Pod) -> None:
+def test_clients_that_log_in_find_their_brokers_before_sidefetch_knows_any(pod: Pod) -> None:
     """Check a restart: clients return before any client's Metadata has shown the brokers."""
     bootstrap = pod.cluster.bootstrap_of("LOGIN")
     settings = {
