@@ -32,8 +32,8 @@ class UpstreamConfig:
             ADDRESSES,
             "Brokers to connect to first, as bootstrap.servers of Kafka's clients; they name the other brokers."
             " Sidefetch needs only one of them, so give two or more. If none answers, it starts all the same, and"
-            " tries again until one does; until then, it closes each client connection after connect-timeout, and"
-            " /readyz succeeds unless ready-requires-broker is on.",
+            " tries again until one does; until then, each client connection is closed connect-timeout after its"
+            " first request, and /readyz succeeds unless ready-requires-broker is on.",
             "Required.",
         )
     )
@@ -42,10 +42,11 @@ class UpstreamConfig:
         metadata=_option(
             "connect-timeout",
             seconds(0.1, 300),
-            "Longest time to open a connection to a broker, including TLS and login. After that, Sidefetch connects"
-            " to another broker or reads another replica where it can; otherwise a client's fetch gets a retriable"
-            " error, and any other request ends the client's connection. A new client connection waits as long for"
-            " the first metadata of the cluster.",
+            "Longest time to open a connection to a broker, including TLS and login; for a closer replica,"
+            " response-timeout if that is shorter. After that, Sidefetch connects to another broker or reads"
+            " another replica where it can; otherwise a client's fetch gets a retriable error, unless"
+            " response-timeout has ended it before, and any other request ends the client's connection. A new"
+            " client connection waits as long for the first metadata of the cluster.",
             "Default: as socket.connection.setup.timeout.ms of Kafka's clients.",
         ),
     )
@@ -69,8 +70,8 @@ class UpstreamConfig:
             "Longest time that a fetch of Sidefetch waits at a broker for new records (a long poll); new records"
             " end the wait at once. Meanwhile Sidefetch answers the client's polls itself, each within the client's"
             " own wait. After a client's right to read a topic was revoked, it may get new records once within this"
-            " time. Fetches for a client that got less than its fetch.min.bytes, and all fetches if this option is"
-            " 0, wait as long as the client's.",
+            " time. All fetches if this option is 0, and without share-reads those for a client that recently got"
+            " less than its fetch.min.bytes, wait as long as the client's.",
             "Default: a client that polls twice a second then causes a twentieth of its fetches at the broker.",
         ),
     )
@@ -84,8 +85,8 @@ class UpstreamConfig:
             " again, from the leader if it was a closer replica. A client's fetch gets a retriable error"
             " (NOT_LEADER_OR_FOLLOWER) for all its partitions if it has no response this long after its own wait;"
             " this time starts again when the leader is read instead of a closer replica, when a broker's"
-            " throttling ends, and when a response of more than 64 KiB has arrived. It is also the longest pause in"
-            " the middle of any response of a broker.",
+            " throttling or a wait for metadata ends, and when a response of more than 16 KiB has arrived. It is"
+            " also the longest pause in the middle of any response of a broker.",
             "Default: twice this is below the request timeouts of all clients.",
         ),
     )
@@ -95,10 +96,10 @@ class UpstreamConfig:
             "memory",
             size(16 * 1024**2, 2**40),
             "Memory for the responses of brokers, over all connections. When it is used up, further responses are"
-            " received later, and no request fails. A response takes memory while it arrives; one of up to 64 KiB"
-            " does not count. If only incomplete responses have all of it, one of them exceeds it. The process"
-            " needs more: limit a container to twice this value + 96 MiB, and set request-memory to half of this"
-            " value.",
+            " received later, and no request fails. A response counts as it arrives, and while its records are kept"
+            " or sent; one of up to 64 KiB does not count. If only incomplete responses have all of it, one of them"
+            " exceeds it. The process needs more: limit a container to twice this value + 96 MiB, and set"
+            " request-memory to half of this value.",
             "Default: enough for 32 responses of the default fetch-buffer at once.",
         ),
     )
@@ -122,7 +123,7 @@ class UpstreamConfig:
             " each partition as much as the client requests, but at least 64 KiB. It speeds up clients that make"
             " many small fetches; a seek wastes one response. It has no effect with upstream-max-wait 0 and for"
             " clients that recently got less than their fetch.min.bytes.",
-            "Default: off, until the tests that compare reads with and without Sidefetch have passed with it.",
+            "Default: off, because it reads records that the client may never request.",
         ),
     )
     share_reads: Literal["off", "client-id", "principal"] = attrs.field(
@@ -133,10 +134,11 @@ class UpstreamConfig:
             "Which clients share upstream fetches, so that records that many of them read are fetched once."
             " off: each client connection has fetches of its own; client-id: connections with the same client id"
             " and login; principal: all with the same login, and brokers see the client id sidefetch in fetches,"
-            " to which their quotas then apply. Clients with a login that cannot be repeated, such as SCRAM, share"
-            " with nobody. Records that another client has read are delivered for up to 1 s, with the high"
-            " watermark of that time; not to clients with a max wait below 10 ms.",
-            "Default: off, since brokers then see each client's fetches as without Sidefetch.",
+            " to which their quotas then apply. Clients that log in to the brokers by SCRAM or GSSAPI share with"
+            " nobody, and no client with one of another isolation level. Records that another client has read are"
+            " delivered for up to 1 s, with the high watermark of that time; not to clients with a max wait below"
+            " 10 ms.",
+            "Default: off, so that brokers see the fetches of each client apart, with its own client id.",
         ),
     )
     share_reads_except: FetchRules = attrs.field(
@@ -181,9 +183,9 @@ class RoutingConfig:
             RACK_PLACES,
             "Sources in which Sidefetch looks for its rack at the start, in order, if rack is not given; the search"
             " takes 4 s at most, and if no source has a rack, leaders are read. env: an environment variable. file:"
-            " a file with the rack, or with labels in the format of the downward API. kubernetes: the label"
-            " topology.kubernetes.io/zone, or LABEL, of the node in the variable NODE_NAME; the pod's service"
-            " account must be allowed to get nodes.",
+            " a file with the rack, or with labels in the format of the downward API, of which"
+            " topology.kubernetes.io/zone counts. kubernetes: this label, or LABEL, of the node in the variable"
+            " NODE_NAME; the pod's service account must be allowed to get nodes.",
             "Default: the sources that a pod's manifest can provide, then the Kubernetes API. They are not used"
             " with replica-selector leader.",
         ),

@@ -48,11 +48,10 @@ class DownstreamConfig:
             "broker-ports",
             PORTS,
             "Local ports that stand for the brokers, on the hosts of listen: a client reaches each broker at one of"
-            " them. Broker N gets the first port + N if that is in the range and no other broker has it, else the"
-            " first port that no broker has, and keeps it until Sidefetch ends. If another program uses the port,"
-            " the broker gets the next one. If none is left at the first metadata of the cluster, Sidefetch ends"
-            " with an error, unless transparent mode has already forwarded a connection; then, and if the broker"
-            " appears later, clients do not see this broker.",
+            " them. Broker N gets the first port + N if that is in the range and neither another broker nor another"
+            " program has it, else the first such port, and keeps it until Sidefetch ends. If none is left at the"
+            " first metadata of the cluster, Sidefetch ends with an error, unless transparent mode has already"
+            " forwarded a connection; then, and if the broker appears later, clients do not see this broker.",
             "Default: room for 100 brokers, next to the port of listen.",
         ),
     )
@@ -64,8 +63,8 @@ class DownstreamConfig:
             "Whether several Sidefetch processes may listen on the same ports, to use several cores; the system"
             " distributes the connections. All processes need this option, the same user and the same ports, and"
             " each its own admin-listen; memory, limits and fetch sessions are per process. Broker N then has the"
-            " first port of broker-ports + N or none: if that is out of the range or taken, Sidefetch does not"
-            " start, and clients do not see a broker that appears later.",
+            " first port of broker-ports + N or, if that is out of the range or taken, none: Sidefetch ends with an"
+            " error or, if the broker appears later, clients do not see it.",
             "Default: off, so that a second process that is started by mistake fails.",
         ),
     )
@@ -77,7 +76,7 @@ class DownstreamConfig:
             "Host name or address that Sidefetch gives clients as the host of every broker (as"
             " advertised.listeners); the ports are those of broker-ports, and all of them must lead to Sidefetch."
             " With TLS, the certificate in listen-tls-cert must be for this name. Required if listen is 0.0.0.0 or"
-            " [::]; not used in transparent mode.",
+            " [::]; not used for redirected connections (transparent).",
             "Default: the IP address that the client has connected to.",
         ),
     )
@@ -100,8 +99,8 @@ class DownstreamConfig:
             "max-frame",
             size(1024, 2**31 - 1),
             "Largest request of a client; if a client sends a larger one, Sidefetch closes its connection. SASL"
-            " requests may have 512 KiB at most; with listen-sasl-file, requests before the login 64 KiB. The"
-            " largest fetch follows from max-fetch-partitions.",
+            " requests may have 512 KiB at most; with listen-sasl-file, requests before the login 64 KiB. Fetches"
+            " are also limited by max-fetch-partitions.",
             "Default: as socket.request.max.bytes of the brokers.",
         ),
     )
@@ -110,8 +109,8 @@ class DownstreamConfig:
         metadata=_option(
             "client-sessions",
             whole(0, 1_000_000),
-            "Largest number of fetch sessions (KIP-227) that clients have with Sidefetch; a client of Fetch v7 or"
-            " later has one for each broker. Beyond it, a session is evicted that was unused for two minutes, or"
+            "Largest number of fetch sessions (KIP-227) that clients have with Sidefetch; a client that uses"
+            " sessions has one for each broker. Beyond it, a session is evicted that was unused for two minutes, or"
             " one that is older than that and has fewer partitions than the new one; otherwise the client gets none"
             " and sends full fetches. 0: no client gets one. Sidefetch's own sessions at brokers do not count.",
             "Default: as max.incremental.fetch.session.cache.slots of the brokers.",
@@ -129,8 +128,8 @@ class LimitsConfig:
             "allowed-apis",
             APIS,
             "APIs that clients may use. clients: for producers, consumers and transactions; describe: for reading"
-            " groups, settings, rights and the state of the cluster; topics: for creating and deleting topics,"
-            " partitions and records, as Kafka Streams does; all: these, and administrative APIs such as"
+            " groups, settings, rights and the state of the cluster; topics: for creating topics and partitions,"
+            " and deleting topics and records, as Kafka Streams does; all: these, and administrative APIs such as"
             " AlterConfigs or UnregisterBroker. Clients do not see other APIs in ApiVersions; if a client uses one"
             " nevertheless, Sidefetch closes its connection. Metadata, ApiVersions and SASL are always allowed.",
             "Default: all, so that the brokers decide by the login's rights. The chart's gateway has"
@@ -143,7 +142,7 @@ class LimitsConfig:
             "max-connections",
             whole(1, 1_000_000),
             "Largest number of client connections, forwarded ones of transparent mode included; a further one is"
-            " closed at once. For each, Sidefetch may open four connections to brokers, and two more for each"
+            " closed at once. For each, Sidefetch may open four connections to brokers, and three more for each"
             " closer replica that it reads: the limit of open files must allow that.",
             "Default: a pod has tens. This many need about 10,000 open files, which most systems allow.",
         ),
@@ -177,7 +176,7 @@ class LimitsConfig:
             whole(1, 10_000),
             "Largest number of unanswered requests of a client connection. Beyond it, Sidefetch reads no further"
             " request of the connection until a response was sent; no request fails.",
-            "Default: clients send 5 at most by default, and brokers process one at a time.",
+            "Default: Java's producers send 5 at most by default, and brokers process one at a time.",
         ),
     )
     max_fetch_partitions: int = attrs.field(
@@ -186,10 +185,11 @@ class LimitsConfig:
             "max-fetch-partitions",
             whole(1, 10_000_000),
             "Largest number of partitions in a client's fetch or fetch session; if a client asks for more,"
-            " Sidefetch closes its connection and ends the session. The limit also applies to the number of topics"
-            " in a fetch, and to the topics and partitions that a fetch removes from its session. A fetch may have"
-            " 551 bytes for each, and 1 MiB more: as much as it needs for topics with the longest names.",
-            "Default: twice the number that one broker can serve in a fetch, for which memory 64MiB suffices.",
+            " Sidefetch closes its connection, and ends a session that has more. The limit also applies to the"
+            " number of topics in a fetch, and to the topics and partitions that a fetch removes from its session."
+            " A fetch may have 551 bytes for each, and 1 MiB more: as much as it needs for topics with the longest"
+            " names.",
+            "Default: more than a broker usually leads; request-memory 32MiB suffices for one such client.",
         ),
     )
     request_memory_bytes: int = attrs.field(
@@ -200,8 +200,9 @@ class LimitsConfig:
             "Memory for clients' requests of more than 64 KiB, over all connections. When it is used up, further"
             " requests are read later, however long that takes. A request takes memory while it arrives; if only"
             " incomplete requests have all of it, one of them exceeds it. The same amount again is for the"
-            " partitions of fetches, beyond which clients that fetch most have to name theirs again more often, and"
-            " half of it for fetch sessions, beyond which new ones are not granted.",
+            " partitions of fetches, beyond which the fetches of the largest clients wait for 0.1 s at most, and"
+            " each costs as much as a client's first. Half of it is for fetch sessions, beyond which some are"
+            " evicted, as beyond client-sessions, or new ones are not granted.",
             "Default: enough for one request of the default max-frame, and more.",
         ),
     )
@@ -222,8 +223,8 @@ class LimitsConfig:
             "request-timeout",
             seconds(1, 86400),
             "Longest time from the first to the last byte of a client's request; then Sidefetch closes the"
-            " connection. Time in which Sidefetch does not read, for example while request-memory is used up, does"
-            " not count. The time until the response is not limited.",
+            " connection. The time begins again whenever Sidefetch does not read, for example while request-memory"
+            " is used up. The time until the response is not limited.",
             "Default: as request.timeout.ms of Kafka's clients, which give up then.",
         ),
     )

@@ -98,9 +98,9 @@ class TelemetryConfig:
             choice("auto", "on", "off"),
             "Whether OpenTelemetry spans of fetches are exported. auto: only if OTEL_TRACES_EXPORTER or an OTLP"
             " endpoint (OTEL_EXPORTER_OTLP_ENDPOINT) is set; on: to a Collector on this host, unless an OTEL_"
-            " variable names another exporter; off: never. Every fetch has spans, unless OTEL_TRACES_SAMPLER"
-            " selects a share; forwarded fetches have none. Metrics are not affected.",
-            "Default: as other programs with OpenTelemetry.",
+            " variable names another exporter or endpoint; off: never. Every fetch has spans, unless"
+            " OTEL_TRACES_SAMPLER selects a share; forwarded fetches have none. Metrics are not affected.",
+            "Default: OpenTelemetry's own variables suffice to switch traces on.",
         ),
     )
 
@@ -173,9 +173,9 @@ class LedgerConfig:
         metadata=_option(
             "ledger-max-size",
             size(128 * 1024, 2**50),
-            "Largest total size of the files in the folder of ledger; beyond it Sidefetch deletes the oldest, also"
-            " those of other processes that share the folder, and writes a row about the loss. At least twice"
-            " ledger-file.",
+            "Largest total size of the files in the folder of ledger, without the open files of other processes;"
+            " beyond it Sidefetch deletes the oldest, also those of other processes that share the folder, and"
+            " writes a row about the loss. At least twice ledger-file.",
             "Default: a pod usually has some GiB of ephemeral storage.",
         ),
     )

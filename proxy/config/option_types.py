@@ -346,7 +346,7 @@ HOST: Final = OptionType(
 )
 RACK: Final = OptionType(
     _rack,
-    f"1 to {_LONGEST_RACK} printable characters, as in broker.rack",
+    f"1 to {_LONGEST_RACK} printable characters without blanks around them, as in broker.rack",
     _shown,
 )
 RACK_PLACES: Final = OptionType(

@@ -71,12 +71,11 @@ class UpstreamSecurity:
             choice("none", "client", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
             "SASL mechanism with which Sidefetch logs in to the brokers (sasl.mechanism): brokers then see all"
             " clients as Sidefetch, and clients must use no login, or that of listen-sasl-file. none: Sidefetch"
-            " has no login, so the brokers must serve it without one; the login of a client is forwarded, unless"
-            " listen-sasl-file is set. client: Sidefetch"
-            " has no login; each client must log in to the brokers itself, and Sidefetch repeats its login on the"
-            " connections that it opens for this client. It can repeat PLAIN and OAUTHBEARER only: fetches of"
-            " clients with SCRAM or GSSAPI are forwarded unchanged, without sessions, closer replicas and"
-            " conversion.",
+            " has no login, so the brokers must serve it without one; clients may log in as with client, unless"
+            " listen-sasl-file is set. client: Sidefetch has no login; each client must log in to the brokers"
+            " itself, and Sidefetch repeats its login on the connections that it opens for this client. It can"
+            " repeat PLAIN and OAUTHBEARER only: fetches of clients with SCRAM or GSSAPI are forwarded unchanged,"
+            " without Sidefetch's sessions, closer replicas and conversion.",
             "Default: none, for brokers that require no login.",
         ),
     )
@@ -167,14 +166,14 @@ class DownstreamSecurity:
             "Whether Sidefetch may listen for clients on other addresses than loopback without TLS. off: it does"
             " not start with such an address in listen, even with listen-sasl-file. admin-listen, which never has"
             " TLS, is not checked.",
-            "Default: off, because anyone who can connect can read all that Sidefetch may read.",
+            "Default: off, because anyone who can connect can do all that Sidefetch may do at the brokers.",
         ),
     )
     sasl_file: str | None = _file(
         "listen-sasl-file",
         "File with users, one per line, as sidefetch user prints them. If it is given, clients must log in to"
         " Sidefetch as one of them, by PLAIN or SCRAM; PLAIN sends passwords unencrypted without listen-tls-cert."
-        " All users may read what Sidefetch may, and brokers do not see which user reads. It cannot be used with"
-        " upstream-sasl client.",
+        " All users may do what Sidefetch may do at the brokers, which do not see which user it is. It cannot be"
+        " used with upstream-sasl client.",
         "Default: clients need no login.",
     )

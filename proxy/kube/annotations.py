@@ -116,7 +116,7 @@ ANNOTATIONS: Final = (
         "How clients reach the sidecar: by its address, or by redirected connections.",
         "address",
     ),
-    Annotation("rack", RACK, "The rack, if neither the pod nor its node has a zone label."),
+    Annotation("rack", RACK, "The rack, in place of the zone label of the pod or of its node."),
     Annotation(
         "secret",
         _matching(_NAME, "a Secret's name"),
@@ -132,7 +132,8 @@ ANNOTATIONS: Final = (
     Annotation(
         "memory",
         _matching(_QUANTITY, "a quantity, as 128Mi"),
-        "Memory limit and request of the container. Default: computed from the option memory.",
+        "Memory limit and request of the container. Default: a limit computed from the option memory, and a"
+        " request of 96Mi.",
     ),
     Annotation(
         "cpu-request",
