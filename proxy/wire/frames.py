@@ -122,6 +122,7 @@ class FrameReader:
         "_spares",
         "_usable",
         "buffer",
+        "large_payloads",
     )
 
     def __init__(self, max_frame_bytes: int, check_size: SizeCheck | None = None) -> None:
@@ -137,6 +138,8 @@ class FrameReader:
         self.buffer: Buffer | None = None
         """The memory of the payload being received, if that has over 64 KiB, from the first ``allocate`` on."""
         self._spares: list[Buffer] = []
+        self.large_payloads = 0
+        """The number of large payloads, of over 16 KiB, of which the reception has begun so far."""
 
     @property
     def needed_bytes(self) -> int:
@@ -253,6 +256,7 @@ class FrameReader:
         Otherwise spare buffers without views are dropped, and ``needed_bytes`` is not 0.
         """
         self._size = size
+        self.large_payloads += 1
         for spare in self._spares:
             if size <= len(spare) <= size * _MAX_REUSE_RATIO and not spare.is_viewed:
                 self.buffer, self._usable = spare, min(size, spare.usable_bytes)

@@ -183,6 +183,17 @@ async def test_a_connection_that_is_closed_keeps_nothing(budget: Budget) -> None
         assert budget.claimed_bytes == 0
 
 
+@pytest.mark.parametrize("size_bytes", [20_000, MIB])
+async def test_each_large_frame_is_reported_also_if_its_buffer_is_kept(budget: Budget, size_bytes: int) -> None:
+    reported: list[int] = []
+    async with connections(budget, [size_bytes] * 5) as (connection,):
+        connection.on_large_frame = lambda: reported.append(connection.received_frames)
+        for _ in range(5):
+            await receive_one(connection)
+
+    assert reported == [0, 1, 2, 3, 4]
+
+
 async def test_a_large_frame_that_dribbles_in_is_not_woken_up_for_with_each_drop(
     budget: Budget, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,8 +79,9 @@ class FrameSocket:
         self._frames = FrameReader(max_frame_bytes, check_size)
         self._budget = budget
         self.on_large_frame: Callable[[], None] = _do_nothing
-        """Called after the size field of a frame of over 16 KiB has arrived, unless a kept buffer has room for
-        it."""
+        """Called after the size field of a frame of over 16 KiB has arrived, before memory is claimed for it."""
+        self._large_frames = 0
+        """The number of large frames for which it was called."""
         self.on_memory_claimed: Callable[[float], None] = _ignore
         """Called with the seconds for which a frame waited for memory."""
         self.stall_s = math.inf
@@ -131,9 +132,10 @@ class FrameSocket:
         """
         is_silent = False
         while True:
+            if self._large_frames < self._frames.large_payloads:
+                self._large_frames += 1
+                self.on_large_frame()
             if self._frames.needed_bytes:
-                if not self._frames.is_in_large:
-                    self.on_large_frame()
                 await self._allocate()
             space = self._frames.get_space()
             try:
