@@ -186,7 +186,7 @@ class UsedApi:
     key: int
     """Kafka's API key."""
     version: int
-    """Version of the client's requests."""
+    """Version of the client's requests; 32,767 for all versions that Sidefetch does not accept."""
     upgraded_to: int
     """Version that was sent to the broker; equal to ``version`` if the requests were not upgraded."""
     requests: int

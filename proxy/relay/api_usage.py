@@ -10,7 +10,7 @@ import attrs
 from proxy.errors import MalformedFrame
 from proxy.events import ClientRecord, UsedApi
 from proxy.wire import api_versions
-from proxy.wire.apis import ApiKey
+from proxy.wire.apis import ApiKey, is_accepted
 from proxy.wire.frames import SIZE_BYTES
 from proxy.wire.headers import RequestHeader
 
@@ -42,6 +42,10 @@ _RELEASES: Final[Mapping[int, str]] = MappingProxyType(
 """Kafka releases by the Fetch version that their own clients send."""
 
 
+_UNKNOWN_VERSION: Final = 2**15 - 1
+"""The largest version: it stands for all that Sidefetch does not accept, of which a client can make up 65,000."""
+
+
 @attrs.define
 class _Use:
     requests: int = 0
@@ -49,7 +53,10 @@ class _Use:
 
 
 class ApiUsage:
-    """Counts of one client connection's requests and their bytes by API and version, and the client's software."""
+    """Counts of one client connection's requests and their bytes by API and version, and the client's software.
+
+    All versions of an API that Sidefetch does not accept count as version 32,767.
+    """
 
     def __init__(self) -> None:
         self._uses: dict[tuple[int, int], _Use] = {}
@@ -62,11 +69,12 @@ class ApiUsage:
         Args: header: the header of *frame*, decoded.
               frame:  the request without its size prefix; the prefix is counted, too.
         """
-        api = header.api_key, header.api_version
+        key, version = header.api_key, header.api_version
+        api = key, version if is_accepted(key, version) else _UNKNOWN_VERSION
         use = self._uses.get(api)
         if use is None:
             use = self._uses[api] = _Use()
-            if header.api_key == ApiKey.API_VERSIONS:
+            if key == ApiKey.API_VERSIONS:
                 with suppress(MalformedFrame):  # the relay reports the malformed request
                     self._software = api_versions.read_client_software(frame)
         use.requests += 1

@@ -226,7 +226,7 @@ _CLIENT: Final = (
         "apis",
         "Requests since it connected; each row has the sums up to then.",
         _number("key", "Kafka's API key."),
-        _number("version", "Version of the requests."),
+        _number("version", "Version of the requests; 32,767 for all versions that Sidefetch does not accept."),
         _number("upgraded_to", "Version that was sent to the broker; the same if the request was not upgraded."),
         _sum("requests", "requests", "Number of requests."),
         _bytes("bytes", "Bytes of the requests."),

@@ -1,5 +1,6 @@
 """The APIs that a client uses, and its software, as its requests show them."""
 
+import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,10 +9,11 @@ from kio.index import load_request_schema
 from kio.static.primitive import i16
 
 from proxy.events import ClientRecord, UsedApi
-from proxy.relay.commands import PASS
+from proxy.relay.commands import PASS, Reply
 from proxy.wire import messages
 from proxy.wire.apis import ApiKey
-from tests.relay.playbook import LONG_POLL, Part, Play
+from tests.pieces import joined
+from tests.relay.playbook import LONG_POLL, Part, Play, of_type
 from tests.relay.solo import Solo
 from tests.relay.upgrading import KAFKA_4, KAFKA_39, list_offsets, serving
 from tests.wire.entities import made
@@ -84,6 +86,21 @@ def test_removed_version_is_recorded_with_the_version_it_is_upgraded_to(
     (used,) = record_of(play.relay).apis
 
     assert (used.key, used.version, used.upgraded_to) == (ApiKey.LIST_OFFSETS, 0, to)
+
+
+def test_made_up_versions_of_api_versions_count_as_one() -> None:
+    play = Play()
+    frame = frame_of(ApiKey.API_VERSIONS, 0)
+    versions = [*range(5, 2**15), *range(-(2**15), 0)]
+    for version in versions[:: len(versions) // 500]:
+        (reply,) = of_type(Reply, play.request(frame[:6] + struct.pack(">h", version) + frame[8:]))
+        assert joined(reply.pieces)[8:10] == b"\0\x23", "UNSUPPORTED_VERSION"
+    play.request(frame)
+
+    apis = record_of(play.relay).apis
+
+    assert [(each.key, each.version, each.upgraded_to) for each in apis] == [(18, 0, 0), (18, 32_767, 32_767)]
+    assert apis[1].requests >= 500
 
 
 def test_client_record_is_absent_if_recording_is_disabled() -> None:
