@@ -157,15 +157,19 @@ def test_repeats_are_counted_by_event_and_value() -> None:
     assert len(here.lines()) == 3
 
 
-def test_number_of_remembered_rate_limited_events_is_bounded() -> None:
+def test_values_that_clients_choose_do_not_escape_the_rate_limit() -> None:
     here = desk()
 
-    for node in range(1001):
-        here.log.info("event", every_s=10, per=node)
-    here.log.info("event", every_s=10, per=1000)
-    assert len(here.lines()) == 1001
-    here.log.info("event", every_s=10, per=0)
-    assert len(here.lines()) == 1002
+    for _ in range(2):
+        for host in range(1_000):
+            here.log.info("event", every_s=10, per=host)
+    here.log.info("other", every_s=10, per=500)
+    assert len(here.lines()) == 100 + 1 + 1
+
+    here.now_s += 10
+    here.log.info("event", every_s=10, per=999)
+    here.log.info("event", every_s=10, per=998)
+    assert len(here.lines()) == 104
 
 
 class Grumpy:

@@ -171,7 +171,7 @@ class HttpServer:
                 write = self.log.warning if isinstance(broken.__cause__, ssl.SSLError) else self.log.debug
                 write("connection-lost", every_s=60, reason=broken.__cause__ or broken)
             except Exception:
-                self.log.error("unhandled-exception", where="http", traceback=traceback.format_exc())
+                self.log.error("unhandled-exception", every_s=60, where="http", traceback=traceback.format_exc())
             finally:
                 self._open.pop(scope, None)
                 self._idle.pop(scope, None)

@@ -27,8 +27,10 @@ _PLAIN: Final = re.compile(r"[^\s\"'=\\\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _SECRET: Final = re.compile(r"password|passwd|secret|token|credential|jaas", re.IGNORECASE)
 _MOST_CHARS: Final = 2000
 """The maximum length of one value; two lines of that size fit the 4 KiB that a pipe accepts atomically."""
-_MOST_REPEATS: Final = 1000
-"""The maximum number of repeated events whose last time is remembered; the oldest is dropped first."""
+_MOST_KEYS: Final = 100
+"""The most values of *per* that have lines of their own within *every_s*; further ones share one line."""
+
+_OTHERS: Final = "others"
 
 Scalar = str | int | float | bool | None
 Watch = Callable[[Level, str, Mapping[str, Scalar]], None]
@@ -50,7 +52,8 @@ class Log:
     credential is masked.
 
     With *every_s*, an event is logged at most once in that many seconds for each value of *per*; the next line that
-    is logged has ``suppressed=`` with the number of events that were not.
+    is logged has ``suppressed=`` with the number of events that were not. If there are more than 100 values of
+    *per* in that time, the others share one line, since clients may choose them.
     """
 
     format: Format
@@ -62,7 +65,8 @@ class Log:
     """Called with level, name and fields of each event above debug level, even if
     ``level`` or *every_s* keeps it out of the log; the values of the fields are those of a log line."""
     _dropped: int = attrs.field(default=0, init=False)
-    _repeats: dict[tuple[str, str], _Repeat] = attrs.field(factory=dict, init=False)
+    _repeats: dict[str, dict[str, _Repeat]] = attrs.field(factory=dict, init=False)
+    """By event and value of *per*; those of the oldest line first."""
 
     def debug(self, event: str, /, *, every_s: float = 0, per: object = None, **fields: object) -> None:
         """Log *event* with *fields* at debug level, for a detail that helps in troubleshooting.
@@ -123,15 +127,19 @@ class Log:
 
         Returns: None if this event is suppressed, too.
         """
-        key, now_s = (event, str(per)), self.clock_s()
-        repeat = self._repeats.get(key)
+        repeats, key, now_s = self._repeats.setdefault(event, {}), str(per), self.clock_s()
+        if key not in repeats and len(repeats) >= _MOST_KEYS:
+            oldest = next(iter(repeats))
+            if now_s - repeats[oldest].last_s < every_s:
+                key = _OTHERS
+            else:
+                del repeats[oldest]
+        repeat = repeats.get(key)
         if repeat is not None and now_s - repeat.last_s < every_s:
             repeat.suppressed += 1
             return None
-        self._repeats.pop(key, None)
-        while len(self._repeats) >= _MOST_REPEATS:
-            del self._repeats[next(iter(self._repeats))]
-        self._repeats[key] = _Repeat(now_s)
+        repeats.pop(key, None)
+        repeats[key] = _Repeat(now_s)
         return repeat.suppressed if repeat is not None else 0
 
     def _format_line(self, level: Level, event: str, fields: Mapping[str, Scalar]) -> str:
