@@ -28,8 +28,6 @@ _EVERY_S: Final = 1.0
 """The interval in seconds between checks for new or moved brokers."""
 _LOG_EVERY_S: Final = 10.0
 _PASSED_EVERY_S: Final = 600.0
-_LOGGED_DESTINATIONS: Final = 100
-"""The most destinations with log lines of their own: clients may choose any number."""
 
 
 @attrs.define(eq=False)
@@ -62,8 +60,6 @@ class RedirectedConnections:
         self._destinations = Destinations(topology, refresh_s=look_s, log=log, on_resolved=self._close_misdirected)
         self._clients: set[_RedirectedClient] = set()
         self._passing = 0
-        self._logged: set[Address | None] = set()
-        """The destinations with log lines of their own; all others share theirs."""
 
     @property
     def passing(self) -> int:
@@ -195,7 +191,7 @@ class RedirectedConnections:
         self._log.info(
             "connection-forwarded",
             every_s=_PASSED_EVERY_S,
-            per=(what, self._log_key(destination)),
+            per=(what, destination),
             destination=destination,
             speaks=what,
         )
@@ -208,15 +204,5 @@ class RedirectedConnections:
     def _log_not_forwarded(self, destination: Address | None, why: str) -> None:
         self._counts["not_passed"] += 1
         self._log.warning(
-            "connection-forward-failed",
-            every_s=_LOG_EVERY_S,
-            per=self._log_key(destination),
-            destination=destination,
-            reason=why,
+            "connection-forward-failed", every_s=_LOG_EVERY_S, per=destination, destination=destination, reason=why
         )
-
-    def _log_key(self, destination: Address | None) -> Address | str | None:
-        """Return *destination* if it is one of the first 100, else a key that all others share."""
-        if len(self._logged) < _LOGGED_DESTINATIONS:
-            self._logged.add(destination)
-        return destination if destination in self._logged else "others"

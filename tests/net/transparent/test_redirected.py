@@ -23,6 +23,7 @@ from proxy.errors import ConfigError, ErrorCode
 from proxy.net.app import Proxy
 from proxy.net.downstream.listeners import Listeners
 from proxy.net.io.logs import Log
+from proxy.net.io import logs
 from proxy.net.transparent import redirected
 from tests.certificates import Authority
 from tests.net.proxied import Proxied, ask, configured, running
@@ -325,7 +326,7 @@ async def test_connection_that_cannot_be_forwarded_is_closed(kernel: Kernel) -> 
 async def test_client_with_many_destinations_does_not_fill_the_log(
     kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redirected, "_LOGGED_DESTINATIONS", 2)
+    monkeypatch.setattr(logs, "_MOST_KEYS", 2)
     async with clustered() as it:
         for number in range(6):
             kernel.destination = Address(f"127.0.0.{number + 1}", free_port_range(1))
