@@ -22,8 +22,8 @@ from proxy.demo.cluster import EmbeddedCluster, embedded_cluster
 from proxy.errors import ConfigError, ErrorCode
 from proxy.net.app import Proxy
 from proxy.net.downstream.listeners import Listeners
-from proxy.net.io.logs import Log
 from proxy.net.io import logs
+from proxy.net.io.logs import Log
 from proxy.net.transparent import redirected
 from tests.certificates import Authority
 from tests.net.proxied import Proxied, ask, configured, running
