@@ -135,7 +135,7 @@ def test_l2_response_is_not_used_if_its_log_has_another_end_or_epoch_by_then(cha
     assert play.answers("a") == []
 
 
-def test_l3_each_slice_of_a_response_lists_the_aborted_transactions_that_overlap_it_once() -> None:
+def test_l3_each_slice_lists_the_aborted_transactions_that_overlap_it_once() -> None:
     play = Play(upstream_max_wait_s=10)
     play.part_bytes = SMALL
     play.fetch({0: 0}, isolation_level=1)
@@ -360,15 +360,21 @@ def test_l9_request_is_not_parked_once_the_first_byte_of_its_response_has_arrive
 
 
 def test_l9_request_in_flight_before_the_client_fetch_is_parked_at_once() -> None:
-    play = parked(2)
+    play = waiting()
+    play.fetch_as("a", {0: 100}, max_wait_ms=5_000)
+    play.answer({})
+    assert play.relay.is_busy(LONG_POLL)
+
     play.wait(0.01)
-    play.fetch({0: 0, 1: 0}, max_wait_ms=20)
+    play.fetch_as("b", {0: 100}, max_wait_ms=20)
+    play.wait(0.019)
+    assert play.answers("b") == []
+    play.wait(0.002)
 
-    assert client_responses(play.wait(0.019)) == []
-    assert len(client_responses(play.wait(0.002))) == 1
+    assert len(play.answers("b")) == 1
 
 
-def test_l9_parked_request_confirms_records_that_did_not_fit_into_the_response_before() -> None:
+def test_l9_parked_request_confirms_records_that_did_not_fit_before() -> None:
     play = parked(2)
     play.fetch({0: 0, 1: 0})
     assert records_of(play.answer({0: Part(0, 1, batch(0, b"news")), 1: Part(0, 5)})) == {0: batch(0, b"news")}
@@ -426,7 +432,7 @@ def test_l10_topic_authorization_error_drops_the_records_of_the_topic() -> None:
     assert play.records("b") == []
 
 
-def test_l11_out_of_range_at_a_follower_is_settled_by_the_leader_for_this_client_alone() -> None:
+def test_l11_out_of_range_at_a_follower_sends_only_this_client_to_the_leader() -> None:
     play = SharedPlay(rack="b")
     for name in ("a", "b"):
         play.fetch_as(name, {0: 100})
@@ -469,6 +475,19 @@ def test_l11_follower_is_avoided_by_all_once_the_leader_has_accepted_an_offset()
 
     assert play.asked[-1].offsets == {0: 90}
     assert play.asked[-1].link in {fetcher_id(1, kind, rackless=True) for kind in FetcherKind}
+
+
+def test_l11_error_of_a_follower_is_not_returned_to_clients() -> None:
+    play = SharedPlay(rack="b", selector=Selector.RACK_AWARE)
+    for name in ("a", "b"):
+        play.fetch_as(name, {0: 100})
+
+    play.answer({0: Part(error=ErrorCode.kafka_storage_error, high_watermark=-1)}, link=fetcher_id(2))
+    rackless = fetcher_id(1, rackless=True)
+    assert (play.asked[-1].link, play.asked[-1].offsets) == (rackless, {0: 100})
+    play.answer({0: Part(0, 101, NEWS)}, link=rackless)
+
+    assert play.records("a") == play.records("b") == [{0: NEWS}]
 
 
 def test_l12_clients_of_different_principals_do_not_share() -> None:
