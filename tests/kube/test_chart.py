@@ -1,7 +1,9 @@
 """The chart against the program that it deploys, helm, and Kubernetes' own schemas."""
 
 import json
+import shlex
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +16,7 @@ from proxy.config import OPTIONS
 from proxy.kube.annotations import ANNOTATIONS, Defaults
 from proxy.kube.sizes import limit_bytes, request_memory_bytes
 from proxy.version import VERSION
+from tests.command_blocks import all_blocks
 from tests.kube.charts import CHART, VALUES_FILES, helm, loaded, rendered
 
 OF_OTHERS: Final = {"Certificate", "Issuer", "PodMonitor", "ServiceMonitor"}
@@ -29,6 +32,8 @@ GATEWAY: Final = (
     "--set=gateway.tls.insecure=true",
 )
 SCHEMA: Final[dict[str, Any]] = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+HELM_COMMANDS: Final = {line for block in all_blocks() for line in block.lines if line.startswith("helm install")}
+"""The commands of all pages that install the chart."""
 kubernetes = pytest.mark.kubernetes
 
 
@@ -62,6 +67,25 @@ def test_chart_and_program_are_of_one_version() -> None:
 def test_values_obey_their_schema(file: Path) -> None:
     jsonschema.Draft7Validator.check_schema(SCHEMA)
     jsonschema.validate(loaded(file), SCHEMA, cls=jsonschema.Draft7Validator)
+
+
+def values_set_by(command: str) -> dict[str, Any]:
+    """Return the chart's values with those that a helm command sets."""
+    values: dict[str, Any] = loaded(CHART / "values.yaml")
+    for flag, setting in pairwise(shlex.split(command)):
+        if flag == "--set":
+            path, _, text = setting.partition("=")
+            *parents, name = path.split(".")
+            place = values
+            for parent in parents:
+                place = place[parent]
+            place[name] = {"true": True, "false": False}.get(text, text)
+    return values
+
+
+@pytest.mark.parametrize("command", sorted(HELM_COMMANDS))
+def test_values_in_commands_of_the_pages_obey_the_schema(command: str) -> None:
+    jsonschema.validate(values_set_by(command), SCHEMA, cls=jsonschema.Draft7Validator)
 
 
 def test_the_schema_knows_every_value_and_no_other() -> None:

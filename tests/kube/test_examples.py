@@ -1,6 +1,7 @@
 """The manifests of deploy/kubernetes equal the result of injection, and match Kubernetes' schemas."""
 
 import json
+import re
 import shlex
 from itertools import pairwise
 from pathlib import Path
@@ -9,9 +10,12 @@ from typing import Any, Final
 import kubernetes_validate
 import pytest
 
-from proxy.cli import main
+from proxy.cli import main, parser
+from proxy.cli.options import settings_of
+from proxy.config import Address
 from proxy.kube.annotations import Defaults
 from proxy.kube.inject import inject
+from proxy.net.observability.probes import PROBES
 from tests.kube.charts import CHART, documents_of, loaded, rendered
 from tests.pages import section
 
@@ -34,6 +38,18 @@ def test_the_sidecar_by_hand_is_the_one_that_is_injected(capsys: pytest.CaptureF
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_kubernetes_takes_the_examples(file: Path) -> None:
     kubernetes_validate.validate(loaded(file), kubernetes_validate.latest_version(), strict=True)
+
+
+def test_container_with_probes_conforms_to_kubernetes_and_the_program() -> None:
+    (example,) = re.findall(r"```yaml\n(.*?)```", section("deploy/README.md", "Probes and shutdown"), re.DOTALL)
+    ((container,),) = (each["containers"] for each in documents_of(example))
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {}, "spec": {"containers": [container | {"image": "i"}]}}
+    kubernetes_validate.validate(pod, kubernetes_validate.latest_version(), strict=True)
+
+    settings = settings_of(parser(container["args"][:1]).parse_args(container["args"]))
+    probes = [container[f"{name}Probe"]["httpGet"] for name in ("startup", "readiness", "liveness")]
+    assert [probe["path"] for probe in probes] == [*PROBES]
+    assert {Address("0.0.0.0", probe["port"]) for probe in probes} == {settings.config.admin.listen}
 
 
 def commands() -> list[list[str]]:

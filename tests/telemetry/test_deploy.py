@@ -11,6 +11,7 @@ import pytest
 
 from proxy.config import OPTIONS
 from proxy.telemetry.instruments import DELAY, INSTRUMENTS
+from tests.command_blocks import command
 from tests.prerequisites import require
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
@@ -20,6 +21,9 @@ BOARD: Final[dict[str, Any]] = json.loads((DEPLOY / "grafana" / "sidefetch.json"
 DECLARED: Final = {each.prometheus: set(each.attributes) for each in INSTRUMENTS} | {
     f"{DELAY.prometheus}_bucket": {"le"}
 }
+DELIVERY_RATIO: Final = "".join(
+    command("proxy/telemetry/METRICS.md", f'direction="{each}"') for each in ("delivered", "fetched")
+)
 SCRAPED: Final = {"job", "instance"}
 """Labels that Prometheus adds."""
 
@@ -47,7 +51,7 @@ def names_of(query: str) -> dict[str, set[str]]:
     return named
 
 
-@pytest.mark.parametrize("query", [ALERTS, ALERT_TESTS, *board_queries()])
+@pytest.mark.parametrize("query", [ALERTS, ALERT_TESTS, *board_queries(), DELIVERY_RATIO])
 def test_every_metric_and_label_that_is_named_is_declared(query: str) -> None:
     assert names_of(query) or "ALERTS" in query
     for name, labels in names_of(query).items():
