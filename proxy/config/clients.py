@@ -187,7 +187,7 @@ class LimitsConfig:
             "Largest number of partitions in a client's fetch or fetch session; if a client asks for more,"
             " Sidefetch closes its connection, and ends a session that has more. The limit also applies to the"
             " number of topics in a fetch, and to the topics and partitions that a fetch removes from its session."
-            " A fetch may have 551 bytes for each, and 1 MiB more: as much as it needs for topics with the longest"
+            " A fetch may have 289 bytes for each, and 1 MiB more: as much as it needs for topics with the longest"
             " names.",
             "Default: more than a broker usually leads; request-memory 32MiB suffices for one such client.",
         ),

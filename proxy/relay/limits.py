@@ -13,15 +13,16 @@ MOST_SASL_BYTES: Final = 512 * 1024
 """The largest SASL request or token: the default of the brokers' sasl.server.max.receive.size."""
 _SASL: Final = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 _FETCH_BYTES: Final = 1024 * 1024
-"""The room in a fetch for all but its partitions: client id, rack and tagged fields."""
-_FETCH_PARTITION_BYTES: Final = 551
-"""The largest size of a partition in a fetch, and of one that it forgets, each with a topic's name of 249 bytes."""
+"""The room in a fetch for client id, rack and tagged fields."""
+_FETCH_PARTITION_BYTES: Final = 289
+"""The largest size of a partition in a fetch: it is alone in a topic with a name of 249 bytes. Partitions that the
+fetch forgets share this room: if it forgets as many, names may have 120 bytes on average."""
 
 
 def check_size(fetch_partitions: int, api_key: int, size_bytes: int) -> None:
     """Check the size of a request before it is received: how much memory it takes depends on its API.
 
-    A fetch may be as large as one of *fetch_partitions* partitions, each of a topic of its own, can be. SASL
+    A fetch may be as large as one of *fetch_partitions* partitions, each in a topic of its own, can be. SASL
     requests may have 512 KiB, and so may frames without a known API key: they can only be SASL tokens.
 
     Raises: LimitReached, ClientProtocolError: it is too large.

@@ -12,19 +12,25 @@ MIB = 1 << 20
 
 
 @pytest.mark.parametrize("version", [0, 11, 12, 13, 18])
-def test_largest_fetch_of_as_many_partitions_as_are_let_through_passes(version: int) -> None:
+@pytest.mark.parametrize(("name_bytes", "forgets"), [(249, False), (120, True)])
+def test_fetch_of_as_many_partitions_as_are_let_through_passes(
+    version: int, name_bytes: int, forgets: bool
+) -> None:
     topics = [
-        TopicId(number.to_bytes(16)) if version >= 13 else str(number).rjust(249, "x") for number in range(10_000)
+        TopicId(number.to_bytes(16)) if version >= 13 else str(number).rjust(name_bytes, "x")
+        for number in range(10_000)
     ]
     asks = {PartitionKey(topic, 0): FetchPartition(0, 100) for topic in topics}
     options = FetchOptions(500, 1, rack_id="r" * 32_767)
     header = RequestHeader(ApiKey.FETCH, version, 1, "c" * 32_767)
 
-    check_size(10_000, ApiKey.FETCH, len(write_request(header, options, 0, -1, asks, list(asks))))
+    check_size(
+        10_000, ApiKey.FETCH, len(write_request(header, options, 0, -1, asks, list(asks) if forgets else []))
+    )
 
 
 def test_fetch_of_more_bytes_names_its_limit() -> None:
-    with pytest.raises(LimitReached, match="a fetch of 100000000 bytes, 12068576 suffice for 20000") as raised:
+    with pytest.raises(LimitReached, match="a fetch of 100000000 bytes, 6828576 suffice for 20000") as raised:
         check_size(20_000, ApiKey.FETCH, 100_000_000)
 
     assert raised.value.limit == "max-fetch-partitions"
