@@ -52,7 +52,7 @@ def coordinators(reply: bytes) -> list[Any]:
     return list(messages.read_response(kind, reply[4:])[1].coordinators)
 
 
-def test_addresses_of_a_large_response_are_replaced_in_a_thread_and_mapped_outside_of_it() -> None:
+def test_addresses_of_a_large_response_are_replaced_in_a_thread_and_mapped_outside() -> None:
     play = asked()
     mapped: list[int] = []
 

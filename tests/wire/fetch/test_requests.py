@@ -359,7 +359,7 @@ def test_topic_name_of_more_than_249_bytes_is_malformed(version: int, name: str,
 
 
 @pytest.mark.parametrize("version", [4, 12, 13])
-def test_partitions_beyond_the_limit_are_refused_before_those_of_later_topics_are_read(version: int) -> None:
+def test_partitions_beyond_the_limit_are_refused_before_later_topics_are_read(version: int) -> None:
     topic = b"\1" * 16 if version >= 13 else b"\2a" if version >= 12 else b"\0\1a"
     count, end = (b"\4", b"\0") if version >= 12 else ((3).to_bytes(4), b"")
     section = topic + count + bytes(3 * request_layout(version).stride) + end
