@@ -1,6 +1,6 @@
 """Changes that break the code, each of which must make tests fail: ``python -m tests.mutants [NAME...]``.
 
-``rules`` has a mutant for each important rule of the protocol.
+``rules`` has a mutant for each important rule of the protocol; those of the log cache begin with l1 to l17.
 """
 
 import argparse
