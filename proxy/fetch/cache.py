@@ -33,7 +33,7 @@ from proxy.fetch.commands import (
 )
 from proxy.fetch.error_codes import STALE_TOPOLOGY
 from proxy.fetch.fetch_config import FetchConfig
-from proxy.fetch.fetcher import MANY, PARKED_S, Fetcher, FetchResult, FetchWait
+from proxy.fetch.fetcher import INSTANT_S, MANY, PARKED_S, Fetcher, FetchResult, FetchWait
 from proxy.fetch.offsets import OffsetTable, highest, offsets_of
 from proxy.fetch.shared_log import KEPT_S, LogIndex, LogKey, SharedLog
 from proxy.session.upstream import RejectedResponse, RejectionReason
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from proxy.fetch.positions import Positions
     from proxy.fetch.reader import Reader
 
-__all__ = ["INSTANT_S", "CacheKey", "LogCache"]
+__all__ = ["CacheKey", "LogCache"]
 
 _LIVE_WAIT_S: Final = 0.1
 """The max wait of a request of a live fetcher; logs that are to join it wait for up to this time."""
@@ -66,8 +66,6 @@ _ATTEMPTS: Final = 4
 """The number of rejected responses in a row after which the waiting client fetches get an error."""
 _MOST_CUTS: Final = 10
 """The number of responses in a row without room for a log after which its readers do not wait for it."""
-INSTANT_S: Final = 1e-6
-"""Times that differ by less than this count as equal."""
 TOPIC_ERRORS: Final = frozenset(
     {
         ErrorCode.unknown_topic_or_partition,
@@ -126,8 +124,8 @@ class LogCache:
         """The members: the readers that use this cache."""
         self.number = 0
         """The number of the last client fetch that has begun."""
-        self.throttled_until_s = 0.0
-        """The end of the last throttling by a broker."""
+        self.throttled_until_s: dict[BrokerId, float] = {}
+        """By broker that has throttled, the end of its last throttling; brokers throttle each for itself."""
         self.is_draining = False
         """Whether Sidefetch shuts down, so that requests wait no longer than client fetches."""
         self.is_unparked = config.upstream_max_wait_s == 0
@@ -294,6 +292,7 @@ class LogCache:
         self._queues[log.key.source].pop(log, None)
         self._leave_fetcher(log)
         self._index.drop(log)
+        log.log.trim(log.log.end)  # readers without an open client fetch keep the log until their next one
         for reader in log.readers:
             reader.log_void(log)
             self._dirty[reader.owner] = None
@@ -393,7 +392,7 @@ class LogCache:
         for routes in self._routes.values():
             routes.readmit_follower(fetcher_id.source.node_id)
         if response.throttle_ms:
-            self.throttled_until_s = max(self.throttled_until_s, now_s + response.throttle_ms / 1000)
+            self.throttled_until_s[fetcher_id.source.node_id] = now_s + response.throttle_ms / 1000
         if response.throttle_ms and not response.topics:
             # The broker has read nothing: its response says nothing about any partition.
             self._commands += result.records()

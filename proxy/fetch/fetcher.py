@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from proxy.fetch.positions import Positions
     from proxy.fetch.shared_log import SharedLog
 
-__all__ = ["FetchResult", "FetchWait", "Fetcher"]
+__all__ = ["INSTANT_S", "FetchResult", "FetchWait", "Fetcher"]
 
 _SESSIONS_VERSION: Final = 7
 _LEADERS_VERSION: Final = 4
@@ -62,6 +62,8 @@ _GRACE_S: Final = 2.0
 """The time that a broker may take beyond the max wait of a request."""
 _JOIN_AT_ONCE: Final = 2000
 """The number of logs that may join between two requests."""
+INSTANT_S: Final = 1e-6
+"""Times that differ by less than this count as equal."""
 PARKED_S: Final = 0.05
 """The time after which an unanswered long poll counts as parked: with records, its broker would have answered."""
 
@@ -276,7 +278,7 @@ class Fetcher:
 
         Args: is_probe: whether only a response confirms it.
               has_records: whether the client's response has records or errors of other logs; a request that waits
-                  for more than one byte then counts as a long poll.
+                  for more than one byte then counts as a long poll, until its max wait is over: its response comes.
               is_cut: whether the client waits for a log in ``cut``: responses then confirm nothing, and a long poll
                   only after 50 ms.
         """
@@ -285,7 +287,8 @@ class Fetcher:
         flight = self._in_flight
         if flight is None or is_probe or self.is_answering:
             return False
-        if not (flight.wait.is_parked or (has_records and flight.wait.wait_s > 0)):
+        is_waiting = now_s < self.heard_s + flight.wait.wait_s - INSTANT_S
+        if not (flight.wait.is_parked or (has_records and is_waiting)):
             return False
         return now_s >= self.sure_s(number, is_cut=is_cut)
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import attrs
 
 from proxy.cluster.topology import BrokerId
-from proxy.fetch.cache import INSTANT_S, LogCache
-from proxy.fetch.fetcher import Fetcher
+from proxy.fetch.cache import LogCache
+from proxy.fetch.fetcher import INSTANT_S, Fetcher
 from proxy.fetch.log import Slice
 from proxy.fetch.shared_log import LogKey, SharedLog
 from proxy.wire.fetch import FetchPartition, PartitionKey, Topic
@@ -379,6 +379,16 @@ class Positions:
     def is_over(self, now_s: float) -> bool:
         """Return whether the max wait of the client fetch is over."""
         return now_s + INSTANT_S >= self.deadline_s
+
+    def throttled_until_s(self, now_s: float) -> float:
+        """Return the time until which a broker that the client reads from throttles; 0 if none does.
+
+        Cost: O(brokers), and O(partitions) while any broker throttles.
+        """
+        throttling = {node: until_s for node, until_s in self.cache.throttled_until_s.items() if until_s > now_s}
+        if not throttling:
+            return 0.0
+        return max((throttling.get(log.key.source.node_id, 0.0) for log in self.logs.values()), default=0.0)
 
     def is_satisfied_by(self, fetcher: Fetcher) -> bool:
         """Return whether the client fetch, once it is due, needs no further request of *fetcher*.

@@ -352,7 +352,7 @@ class Reader:
         exchange, at = self._exchange, self._at
         if exchange is None or at is None or not isinstance(self._phase, Collecting):
             return
-        until_s = at.cache.throttled_until_s
+        until_s = at.throttled_until_s(now_s)
         at.stop()
         if exchange.version >= _CLIENT_THROTTLES_VERSION:
             # Clients that know throttling take a response without partitions.
@@ -708,7 +708,7 @@ class Reader:
     def _throttled(self, exchange: Exchange, now_s: float) -> Exchange:
         """Set the throttle time of the response, if the client does not know it yet; return *exchange*."""
         at = self._at
-        until_s = 0.0 if at is None else at.cache.throttled_until_s
+        until_s = 0.0 if at is None else at.throttled_until_s(now_s)
         if until_s > self._reported_throttle_s:
             exchange.throttle_ms = round(max(until_s - now_s, 0.0) * 1000)
             self._reported_throttle_s = until_s

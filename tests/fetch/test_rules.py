@@ -596,6 +596,24 @@ def test_l13_log_with_64_kib_that_nobody_has_read_leaves_its_fetcher(
     assert play.asked[-1].forgotten == forgotten
 
 
+def test_l13_memory_of_a_client_that_pauses_is_free_once_records_are_dropped() -> None:
+    play = waiting()
+    play.fetch_as("a", {0: 100})
+    data = play.answer_frame({0: part(100, 1)}, LONG_POLL, session_id=7)
+    frame = Buffer(len(data))
+    frame[:] = data
+    charged = weakref.ref(frame)
+    play.handle(LinkFrame(LONG_POLL, memoryview(frame)))
+    del frame
+    assert play.records("a") == [{0: batches(100, 1)}]
+
+    play.handle(MemoryNeeded())
+
+    assert play.relay.cache is not None
+    assert play.relay.cache.oldest_s is None
+    assert charged() is None
+
+
 def test_l14_only_the_first_batch_of_the_first_partition_exceeds_a_limit() -> None:
     play = parked(2)
     play.part_bytes = BATCH // 2

@@ -545,3 +545,15 @@ def test_many_quiet_logs_of_the_live_fetcher_return_from_a_request_in_flight() -
     play = beside_many_quiet()
 
     assert [(each.link, set(each.offsets)) for each in play.asked] == [(LONG_POLL, set(range(151)))]
+
+
+@pytest.mark.parametrize("version", [7, 11])
+def test_client_of_another_broker_is_not_throttled(version: int) -> None:
+    play = SharedPlay(topology(2, leaders={0: 1, 1: 2}), clients={"a": 1, "b": 2})
+    play.fetch_as("a", {0: 100}, version=version)
+    play.fetch_as("b", {1: 100}, version=version)
+    play.answer({}, throttle_ms=1_500)
+    play.answer({1: Part(0, 101, NEWS)}, link=fetcher_id(2))
+
+    (answer,) = play.answers("b", version=version)
+    assert answer.throttle_time.total_seconds() == 0

@@ -122,6 +122,17 @@ def test_broker_waits_for_the_bytes_that_are_missing_to_min_bytes() -> None:
     assert (play.asked[-1].min_bytes, dict(play.asked[-1].offsets)) == (missing, {1: 0, 0: 1})
 
 
+def test_at_the_end_of_its_wait_a_fetch_awaits_the_request_that_ends_then_too() -> None:
+    play = Play(upstream_max_wait_s=10)
+    play.fetch({0: 0, 1: 0}, min_bytes=2 * BATCH, max_bytes=i32(2 * BATCH), max_wait_ms=500)
+    play.open(LONG_POLL)
+    assert given(play.answer({0: part(0, 2), 1: part(0, 1)})) == {0: (0, 2)}
+    play.fetch({0: 20, 1: 0}, min_bytes=3 * BATCH, max_wait_ms=500)
+
+    assert client_responses(play.wait(0.5)) == []
+    assert given(play.answer({0: part(20, 1), 1: Part()})) == {0: (20, 1), 1: (0, 1)}
+
+
 def test_records_left_over_from_the_last_response_count_towards_min_bytes() -> None:
     play = Play(upstream_max_wait_s=10)
     play.fetch({0: 0, 1: 0}, min_bytes=2 * BATCH, max_bytes=i32(2 * BATCH), max_wait_ms=30_000)
