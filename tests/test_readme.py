@@ -29,6 +29,7 @@ OF_OTHER_PROGRAMS: Final = {
         "--figures",
         "--inputs",
         "--millions",
+        "--option",
         "--python",
         "--quick",
         "--seconds",

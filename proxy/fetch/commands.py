@@ -137,8 +137,8 @@ class Worker(enum.Enum):
 class RunInThread:
     """A command: call ``run`` in a thread, then notify the worker that it has ended.
 
-    The pass-through connection gets the result; the reader does not need it. A worker has at most one such call at
-    a time.
+    The pass-through connection gets the result; the reader does not need it. The reader has at most one such call
+    at a time; those of the pass-through connection run one after another.
     """
 
     worker: Worker

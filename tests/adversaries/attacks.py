@@ -227,10 +227,10 @@ async def large_sessions(address: str) -> None:
 
 @_attack
 async def sessions_of_long_names(address: str) -> None:
-    """20 fetch sessions with 600 topics of 32,000 characters each."""
+    """20 fetch sessions with 18,000 topics of 249 characters each, nearly the largest allowed fetch."""
 
     async def one() -> None:
-        names = [f"{random.randrange(10**9)}".ljust(32_000, "x") for _ in range(600)]
+        names = [f"{random.randrange(10**9)}".ljust(249, "x") for _ in range(18_000)]
         await _send(address, _fetch([(name, [0]) for name in names], epoch=0), waits=True)
 
     await _together(20, one)
@@ -382,6 +382,40 @@ async def tagged_fields(address: str) -> None:
     """An ApiVersions v3 with 100,000 tagged fields."""
     tags = b"".join(_varint(nth) + b"\0" for nth in range(1_000, 101_000))
     await _send(address, _frame(18, 3, b"\x02a\x02b", _varint(100_000), tags, flexible=True))
+
+
+@_attack
+async def tagged_fields_of_a_fetch(address: str) -> None:
+    """A Fetch v12 of 20 partitions with 10,000 tagged fields each."""
+    tags = _varint(10_000) + b"".join(_varint(nth) + b"\0" for nth in range(1_000, 11_000))
+    partitions = b"".join(struct.pack(">iiqiqi", nth, -1, 0, -1, -1, _MANY) + tags for nth in range(20))
+    topic = _compact(TOPIC) + _varint(21) + partitions + b"\0"
+    head = struct.pack(">iiiibii", -1, 0, 1, _MANY, 0, 0, -1)
+    await _send(address, _frame(1, 12, head, _varint(2), topic, b"\x01\x01\0", flexible=True))
+
+
+@_attack
+async def coordinators_of_many_groups(address: str) -> None:
+    """A FindCoordinator v4 with 100,000 groups."""
+    groups = b"".join(_compact(f"group-{nth}") for nth in range(100_000))
+    await _send(address, _frame(10, 4, b"\0", _varint(100_001), groups, b"\0", flexible=True))
+
+
+@_attack
+async def made_up_versions(address: str) -> None:
+    """20 connections with a request of each ApiVersions version there could be."""
+    frames = b"".join(_frame(18, version) for version in range(5, 2**15))
+    await _together(20, partial(_send, address, frames, waits=True))
+
+
+@_attack
+async def large_sasl_requests(address: str) -> None:
+    """Six SaslAuthenticate requests of 90 MiB."""
+    await _together(6, partial(_send, address, _frame(36, 0, struct.pack(">i", 90 * _MIB), bytes(90 * _MIB))))
+
+
+def _compact(text: str) -> bytes:
+    return _varint(len(text) + 1) + text.encode()
 
 
 def _varint(number: int) -> bytes:
