@@ -228,12 +228,9 @@ async def large_sessions(address: str) -> None:
 @_attack
 async def sessions_of_long_names(address: str) -> None:
     """20 fetch sessions with 18,000 topics of 249 characters each, nearly the largest allowed fetch."""
-
-    async def one() -> None:
-        names = [f"{random.randrange(10**9)}".ljust(249, "x") for _ in range(18_000)]
-        await _send(address, _fetch([(name, [0]) for name in names], epoch=0), waits=True)
-
-    await _together(20, one)
+    first = random.randrange(10**9)
+    one = _fetch([(f"{first + nth}".ljust(249, "x"), [0]) for nth in range(18_000)], epoch=0)
+    await _together(20, partial(_send, address, one, waits=True))
 
 
 @_attack
