@@ -50,8 +50,9 @@ class DownstreamConfig:
             "Local ports that stand for the brokers, on the hosts of listen: a client reaches each broker at one of"
             " them. Broker N gets the first port + N if that is in the range and neither another broker nor another"
             " program has it, else the first such port, and keeps it until Sidefetch ends. If none is left at the"
-            " first metadata of the cluster, Sidefetch ends with an error, unless transparent mode has already"
-            " forwarded a connection; then, and if the broker appears later, clients do not see this broker.",
+            " first metadata of the cluster, Sidefetch ends with an error, except with upstream-sasl client or once"
+            " transparent mode has forwarded a connection; then, and if the broker appears later, clients do not"
+            " see this broker.",
             "Default: room for 100 brokers, next to the port of listen.",
         ),
     )
