@@ -392,7 +392,8 @@ class LogCache:
         for routes in self._routes.values():
             routes.readmit_follower(fetcher_id.source.node_id)
         if response.throttle_ms:
-            self.throttled_until_s[fetcher_id.source.node_id] = now_s + response.throttle_ms / 1000
+            node_id, until_s = fetcher_id.source.node_id, now_s + response.throttle_ms / 1000
+            self.throttled_until_s[node_id] = max(until_s, self.throttled_until_s.get(node_id, 0.0))
         if response.throttle_ms and not response.topics:
             # The broker has read nothing: its response says nothing about any partition.
             self._commands += result.records()

@@ -130,7 +130,9 @@ class Worker(enum.Enum):
     READER = "reader"
     """The reader: conversion of records."""
     PASS = "pass"  # noqa: S105
-    """The pass-through connection, for requests other than fetches."""
+    """The pass-through connection, for requests other than fetches: it upgrades requests, which takes memory."""
+    ADDRESSES = "addresses"
+    """The pass-through connection: it replaces broker addresses in responses, which takes time only."""
 
 
 @attrs.frozen

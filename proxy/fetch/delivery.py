@@ -39,6 +39,8 @@ from proxy.wire.fetch import (
 __all__ = ["Delivery"]
 
 _ID_ERRORS: Final = (ErrorCode.unknown_topic_id, ErrorCode.inconsistent_topic_id)
+_MOST_READ: Final = 1_000
+"""The partitions of a resting client whose look-back is kept: about 250 kB."""
 _EPOCH_ERRORS: Final = (ErrorCode.fenced_leader_epoch, ErrorCode.unknown_leader_epoch)
 
 
@@ -72,7 +74,8 @@ class Delivery:
         """The partitions that are in the response of the open client fetch already."""
 
     def rest(self) -> None:
-        """Free the memory of the client's partitions, but for the leader epochs in which it read records (L5)."""
+        """Free the memory of the client's partitions, but for the 1,000 last read ones' leader epochs (L5)."""
+        self._read = dict(list(self._read.items())[-_MOST_READ:])
         self.state, self._answered = FetchState(), set()
         self.template = ResponseTemplate(response_layout(0), committed=False)
 
@@ -320,6 +323,7 @@ class Delivery:
         key, (size_bytes, next_offset) = job.key, job.taken
         wanted, log = self.state.requested[key], at.logs[key]
         if not self._sends_epochs and wanted.epoch != UNKNOWN:
+            self._read.pop(key, None)  # the last read ones are the last
             self._read[key] = (wanted.epoch, job.reply.high_watermark)
             self._truncations.record(self._client_id, key, wanted.epoch, next_offset)
         self.state.end_check(key)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from proxy.fetch.positions import Positions
     from proxy.fetch.shared_log import SharedLog
 
-__all__ = ["INSTANT_S", "FetchResult", "FetchWait", "Fetcher"]
+__all__ = ["ENDING_S", "INSTANT_S", "FetchResult", "FetchWait", "Fetcher"]
 
 _SESSIONS_VERSION: Final = 7
 _LEADERS_VERSION: Final = 4
@@ -64,6 +64,8 @@ _JOIN_AT_ONCE: Final = 2000
 """The number of logs that may join between two requests."""
 INSTANT_S: Final = 1e-6
 """Times that differ by less than this count as equal."""
+ENDING_S: Final = 0.5
+"""The time after the max wait of a request within which its response is awaited."""
 PARKED_S: Final = 0.05
 """The time after which an unanswered long poll counts as parked: with records, its broker would have answered."""
 
@@ -278,7 +280,8 @@ class Fetcher:
 
         Args: is_probe: whether only a response confirms it.
               has_records: whether the client's response has records or errors of other logs; a request that waits
-                  for more than one byte then counts as a long poll, until its max wait is over: its response comes.
+                  for more than one byte then counts as a long poll, but for 0.5 s after its max wait: its response
+                  comes then.
               is_cut: whether the client waits for a log in ``cut``: responses then confirm nothing, and a long poll
                   only after 50 ms.
         """
@@ -287,10 +290,15 @@ class Fetcher:
         flight = self._in_flight
         if flight is None or is_probe or self.is_answering:
             return False
-        is_waiting = now_s < self.heard_s + flight.wait.wait_s - INSTANT_S
-        if not (flight.wait.is_parked or (has_records and is_waiting)):
+        is_ending = -INSTANT_S <= now_s - self.ends_s < ENDING_S
+        if not (flight.wait.is_parked or (has_records and flight.wait.wait_s > 0 and not is_ending)):
             return False
         return now_s >= self.sure_s(number, is_cut=is_cut)
+
+    @property
+    def ends_s(self) -> float:
+        """The time at which the max wait of the request in flight ends; negative infinity without one."""
+        return float("-inf") if self._in_flight is None else self.heard_s + self._in_flight.wait.wait_s
 
     def sure_s(self, number: int, *, is_cut: bool) -> float:
         """Return the time at which a long poll in flight confirms "nothing new" for the client fetch *number*.

@@ -8,7 +8,7 @@ import attrs
 
 from proxy.cluster.topology import BrokerId
 from proxy.fetch.cache import LogCache
-from proxy.fetch.fetcher import INSTANT_S, Fetcher
+from proxy.fetch.fetcher import ENDING_S, INSTANT_S, Fetcher
 from proxy.fetch.log import Slice
 from proxy.fetch.shared_log import LogKey, SharedLog
 from proxy.wire.fetch import FetchPartition, PartitionKey, Topic
@@ -320,11 +320,12 @@ class Positions:
 
         These are the requests of fetchers with logs of the client. The time is that at which the broker reads the
         request, and 50 ms more in some cases; see ``Fetcher.sure_s``. A request without max wait, for instance, is
-        never parked, but its time is yielded as well.
+        never parked, but its time is yielded as well. So is the time from which a late response is not awaited.
         """
         for fetcher in self.fetchers:
             if fetcher.is_in_flight:
                 yield fetcher.sure_s(self.number, is_cut=self._is_cut(fetcher))
+                yield fetcher.ends_s + ENDING_S
 
     def unserved(self, answered: Container[PartitionKey], now_s: float) -> list[PartitionKey]:
         """Return the partitions that no event will answer (rule L1): a bug if there are any. Cost: O(partitions).
@@ -383,12 +384,12 @@ class Positions:
     def throttled_until_s(self, now_s: float) -> float:
         """Return the time until which a broker that the client reads from throttles; 0 if none does.
 
-        Cost: O(brokers), and O(partitions) while any broker throttles.
+        Cost: O(brokers), and O(topics) while any broker throttles.
         """
         throttling = {node: until_s for node, until_s in self.cache.throttled_until_s.items() if until_s > now_s}
         if not throttling:
             return 0.0
-        return max((throttling.get(log.key.source.node_id, 0.0) for log in self.logs.values()), default=0.0)
+        return max((throttling.get(node, 0.0) for (_, node), share in self.shares.items() if share), default=0.0)
 
     def is_satisfied_by(self, fetcher: Fetcher) -> bool:
         """Return whether the client fetch, once it is due, needs no further request of *fetcher*.

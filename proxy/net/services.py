@@ -62,7 +62,7 @@ class Services:
     limits: RequestLimits = DEFAULT_LIMITS
     """The limits for the requests of one client connection."""
     workers: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(_WORKERS))
-    """The limiter of threads that convert records for consumers, and decode their requests."""
+    """The limiter of threads that convert records for consumers, and replace addresses in responses."""
     upgrader: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(1))
     """The limiter of the thread that upgrades requests. A small one may decompress to 64 MiB, so that several at a
     time would exceed any memory limit that a sidecar has."""

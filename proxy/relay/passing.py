@@ -357,7 +357,7 @@ class PassThrough:
             raise replaced.pieces
         if replaced.unknown:
             known = {broker: self._map_address(*broker) for broker in replaced.unknown}
-            yield RunInThread(Worker.PASS, partial(_replace_known, replaced.request, replaced.frame, known))
+            yield RunInThread(Worker.ADDRESSES, partial(_replace_known, replaced.request, replaced.frame, known))
         else:
             replaced.request.slot.pieces = replaced.pieces
 
@@ -400,7 +400,7 @@ class PassThrough:
                 try:
                     check_order(header, frame)
                     if _takes_long(header, frame):
-                        yield RunInThread(Worker.PASS, partial(_replace_known, request, frame, {}))
+                        yield RunInThread(Worker.ADDRESSES, partial(_replace_known, request, frame, {}))
                     else:
                         slot.pieces = self._rewrite(header, frame)
                     yield from _notify(self._track_login_response(header, frame))

@@ -18,6 +18,7 @@ from proxy.demo.client import KafkaConnection
 from proxy.demo.cluster import embedded_cluster
 from proxy.demo.messages import encode_request
 from proxy.errors import LimitReached
+from proxy.net.downstream.client import ClientConnection
 from proxy.net.downstream.limits import ConnectionActivity, ConnectionLimits, Deadlines, LimitLog
 from proxy.net.io.logs import Log
 from proxy.net.io.memory import Budget
@@ -373,3 +374,29 @@ async def test_silent_connections_open_none_to_brokers() -> None:
             with trio.fail_after(30):
                 while it.proxy.counts["limit_handshake_timeout"] < 20:
                     await trio.sleep(0.05)
+
+
+async def test_small_requests_of_one_client_do_not_keep_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check that requests that arrive together are handled in several turns of the event loop."""
+    turn, handled = 0, list[int]()
+    take = ClientConnection._take
+
+    class Turns(trio.abc.Instrument):
+        def before_io_wait(self, timeout: float) -> None:  # noqa: ARG002
+            nonlocal turn
+            turn += 1
+
+    def count(self: ClientConnection, frame: memoryview) -> None:
+        handled.append(turn)
+        take(self, frame)
+
+    monkeypatch.setattr("proxy.net.downstream.client._TURN_S", 0.0)
+    monkeypatch.setattr(ClientConnection, "_take", count)
+    async with limited() as it, it.client(1) as client:
+        trio.lowlevel.add_instrument(Turns())
+        await client.send_frame(encode_request(ApiKey.API_VERSIONS, 0, 1, "c", {}) * 300)
+        for _ in range(300):
+            assert await client.receive_frame() is not None
+
+    assert len(handled) >= 300
+    assert max(Counter(handled).values()) <= 2

@@ -133,6 +133,17 @@ def test_at_the_end_of_its_wait_a_fetch_awaits_the_request_that_ends_then_too() 
     assert given(play.answer({0: part(20, 1), 1: Part()})) == {0: (20, 1), 1: (0, 1)}
 
 
+def test_records_at_hand_are_delivered_if_the_broker_is_half_a_second_late() -> None:
+    play = Play(upstream_max_wait_s=10)
+    play.fetch({0: 0, 1: 0}, min_bytes=2 * BATCH, max_bytes=i32(2 * BATCH), max_wait_ms=500)
+    play.open(LONG_POLL)
+    assert given(play.answer({0: part(0, 2), 1: part(0, 1)})) == {0: (0, 2)}
+    play.fetch({0: 20, 1: 0}, min_bytes=3 * BATCH, max_wait_ms=500)
+
+    assert client_responses(play.wait(0.9)) == []
+    assert given(play.wait(0.2)) == {1: (0, 1)}
+
+
 def test_records_left_over_from_the_last_response_count_towards_min_bytes() -> None:
     play = Play(upstream_max_wait_s=10)
     play.fetch({0: 0, 1: 0}, min_bytes=2 * BATCH, max_bytes=i32(2 * BATCH), max_wait_ms=30_000)

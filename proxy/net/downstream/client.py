@@ -1,6 +1,7 @@
 """The sockets, tasks and timers of one client connection; its protocol logic is in ``proxy.relay.client``."""
 
 import struct
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -56,6 +57,8 @@ from proxy.wire.frames import Piece
 __all__ = ["ClientConnection"]
 
 _FETCH_KEY: Final = struct.pack(">h", FETCH)
+_TURN_S: Final = 0.002
+"""The longest time for which the requests of one client are handled before other tasks run."""
 _PREPARES_S: Final = 1.0
 """The longest time for which other large fetches wait until the one before them waits for records."""
 
@@ -250,7 +253,7 @@ class ClientConnection:
         # A client may reset its connection at any time.
         with suppress(OSError), errors_of_client():
             while frames := self._early_frames or await self._client.receive():
-                self._early_frames = []
+                self._early_frames, turn_ends_s = [], time.perf_counter() + _TURN_S
                 for frame in frames:
                     if _is_fetch(frame) and (len(frame) > RESERVE_BYTES or self._relay.is_rested):
                         async with self._services.fetch_memory.turn():
@@ -259,6 +262,9 @@ class ClientConnection:
                     else:
                         self._take(frame)
                     await self._wait_for_capacity()
+                    if time.perf_counter() > turn_ends_s:
+                        await trio.lowlevel.checkpoint()
+                        turn_ends_s = time.perf_counter() + _TURN_S
                 # The buffers of these frames count as used until nobody holds them.
                 frames.clear()
                 del frame
@@ -380,7 +386,7 @@ class ClientConnection:
 
     async def _run_in_thread(self, worker: Worker, run: Callable[[], object]) -> None:
         services = self._services
-        limiter = services.workers if worker is Worker.READER else services.upgrader
+        limiter = services.upgrader if worker is Worker.PASS else services.workers
         done = await trio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=limiter)
         self._handle(ThreadFinished(worker, done))
 
