@@ -57,7 +57,7 @@ from proxy.wire.frames import Piece
 __all__ = ["ClientConnection"]
 
 _FETCH_KEY: Final = struct.pack(">h", FETCH)
-_TURN_S: Final = 0.002
+_TURN_S: Final = 0.001
 """The longest time for which the requests of one client are handled before other tasks run."""
 _PREPARES_S: Final = 1.0
 """The longest time for which other large fetches wait until the one before them waits for records."""

@@ -157,21 +157,26 @@ class TopologyService:
             due_s = trio.current_time()
             while True:
                 await self._sleep_until(due_s)
-                batch, self._waiting = self._waiting, []
                 scheduled = trio.current_time() >= due_s
-                stale = {topic for each in batch for topic in each.topics if topic not in self._fresh}
-                if scheduled:
-                    stale |= {info.name or topic for topic, info in self.topology.topics.items() if not info.error}
-                must_probe, self._must_probe = self._must_probe, False
-                if scheduled or stale or must_probe or not self.known.is_set():
-                    await self._refresh(stale)
-                    self.known.set()
+                await self._refresh_for_waiting(scheduled=scheduled)
                 if scheduled:
                     due_s = trio.current_time() + self._config.metadata_max_age_s
-                for each in batch:
-                    each.callback(self.topology)
         finally:
             self._disconnect()
+
+    async def _refresh_for_waiting(self, *, scheduled: bool) -> None:
+        """Refresh the topics of all waiting calls, and all known topics if *scheduled*; then call the callbacks."""
+        batch, self._waiting = self._waiting, []
+        stale = {topic for each in batch for topic in each.topics if topic not in self._fresh}
+        if scheduled:
+            stale |= {info.name or topic for topic, info in self.topology.topics.items() if not info.error}
+        must_probe, self._must_probe = self._must_probe, False
+        if scheduled or stale or must_probe or not self.known.is_set():
+            await self._refresh(stale)
+            self.known.set()
+        for each in batch:
+            each.callback(self.topology)
+        self.topology = _drop_failed_topics(self.topology)
 
     async def _sleep_until(self, due_s: float) -> None:
         if not self._waiting and not self._must_probe:
@@ -190,7 +195,6 @@ class TopologyService:
                 self.topology = self.topology.with_metadata(metadata, trio.current_time())
             for topic in batch:
                 self._fresh[topic] = None
-        self.topology = _drop_failed_topics(self.topology, topics)
         for broker in self.topology.brokers.values():
             self.record_address(broker.node_id, broker.host, broker.port)
         requested = len(names) + len(ids)
@@ -301,13 +305,12 @@ def _batches(topics: Sequence[Topic]) -> Iterator[Sequence[Topic]]:
         yield topics[begin:]
 
 
-def _drop_failed_topics(topology: Topology, requested: Collection[Topic]) -> Topology:
-    """Return *topology*; if too many topics have an error, without those, except for the topics in *requested*."""
-    failed = [topic for topic, info in topology.topics.items() if info.error]
-    if len(failed) <= _FAILED_TOPICS:
-        return topology
-    gone = set(failed).difference(requested)
-    return attrs.evolve(topology, topics={t: info for t, info in topology.topics.items() if t not in gone})
+def _drop_failed_topics(topology: Topology) -> Topology:
+    """Return *topology*; if too many topics have an error, without those."""
+    served = {topic: info for topic, info in topology.topics.items() if not info.error}
+    return (
+        topology if len(topology.topics) - len(served) <= _FAILED_TOPICS else attrs.evolve(topology, topics=served)
+    )
 
 
 def _metadata_request(version: int, topics: Sequence[Topic]) -> RequestPayload:
