@@ -176,7 +176,6 @@ class TopologyService:
             self.known.set()
         for each in batch:
             each.callback(self.topology)
-        self.topology = _drop_failed_topics(self.topology)
 
     async def _sleep_until(self, due_s: float) -> None:
         if not self._waiting and not self._must_probe:
@@ -195,6 +194,7 @@ class TopologyService:
                 self.topology = self.topology.with_metadata(metadata, trio.current_time())
             for topic in batch:
                 self._fresh[topic] = None
+        self.topology = _drop_failed_topics(self.topology, topics)
         for broker in self.topology.brokers.values():
             self.record_address(broker.node_id, broker.host, broker.port)
         requested = len(names) + len(ids)
@@ -305,12 +305,13 @@ def _batches(topics: Sequence[Topic]) -> Iterator[Sequence[Topic]]:
         yield topics[begin:]
 
 
-def _drop_failed_topics(topology: Topology) -> Topology:
-    """Return *topology*; if too many topics have an error, without those."""
-    served = {topic: info for topic, info in topology.topics.items() if not info.error}
-    return (
-        topology if len(topology.topics) - len(served) <= _FAILED_TOPICS else attrs.evolve(topology, topics=served)
-    )
+def _drop_failed_topics(topology: Topology, requested: Collection[Topic]) -> Topology:
+    """Return *topology*; if too many topics have an error, without those, except for the topics in *requested*."""
+    failed = [topic for topic, info in topology.topics.items() if info.error]
+    if len(failed) <= _FAILED_TOPICS:
+        return topology
+    gone = set(failed).difference(requested)
+    return attrs.evolve(topology, topics={t: info for t, info in topology.topics.items() if t not in gone})
 
 
 def _metadata_request(version: int, topics: Sequence[Topic]) -> RequestPayload:
