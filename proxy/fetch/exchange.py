@@ -51,13 +51,13 @@ class FetchParams:
 
     @property
     def is_instant(self) -> bool:
-        """Whether the client's max wait is below 10 ms, so that it may expect to read records just written.
+        """Whether max wait is below 10 ms, or min bytes 0, so that the client may expect records just written.
 
         A parked upstream fetch, which waits at the broker, does not show that there is nothing new for such a
         client: its response may be on the way. Only the response to a fetch sent after the client's shows it (but
         see ``LogCache.drain`` for the shutdown).
         """
-        return self.options.max_wait_ms < _INSTANT_MS
+        return self.options.max_wait_ms < _INSTANT_MS or self.options.min_bytes <= 0
 
 
 @attrs.define

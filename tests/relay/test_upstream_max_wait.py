@@ -207,9 +207,10 @@ def test_fetch_that_does_not_wait_gets_a_response_to_a_request_sent_after_it() -
         assert len(client_responses(play.answer(dict.fromkeys(range(3), IDLE), link=probe.link))) == 1
 
 
-def test_silence_does_not_answer_a_fetch_that_waits_less_than_10_ms() -> None:
+@pytest.mark.parametrize(("max_wait_ms", "min_bytes"), [(9, 1), (500, 0)])
+def test_silence_does_not_answer_a_fetch_that_hardly_waits(max_wait_ms: int, min_bytes: int) -> None:
     play = parked()
-    commands = play.fetch(offsets(3), max_wait_ms=9)
+    commands = play.fetch(offsets(3), max_wait_ms=max_wait_ms, min_bytes=min_bytes)
     commands += play.open_wanted(commands)
 
     assert client_responses([*commands, *play.wait(0.5)]) == []
