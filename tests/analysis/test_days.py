@@ -52,6 +52,7 @@ def _days_of(spark: SparkSession, path: Path, days: DayRange) -> list[int]:
     return sorted(each["at_us"] // _DAY_US for each in found.select("at_us").collect())
 
 
+@pytest.mark.long
 def test_only_requested_days_are_read_with_all_bad_rows(spark: SparkSession, tmp_path: Path) -> None:
     lines = [row("fetch", seq=day, at_us=day * _DAY_US + 5) for day in range(1, 6)]
     _written(tmp_path / "in" / "p-0-1.jsonl", lines, "torn")

@@ -121,6 +121,7 @@ async def _settled(pid: int, before: Held) -> Held:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 async def test_ten_thousand_connections_leave_nothing_behind() -> None:
     async with sidefetch_before_brokers() as (cluster, sidefetch, address):
         pid = sidefetch.process.pid
