@@ -1,15 +1,13 @@
 """TLS handshakes with clients: limited in the computing that they do before other clients have their turn."""
 
-import socket
 import ssl
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 import trio
 
 from proxy.net.downstream.limits import LimitLog
 from proxy.net.io.files import WatchedFiles
-from proxy.net.io.tls import TlsSocket
+from proxy.net.io.tls import TlsSocket, start_tls
 
 __all__ = ["TlsHandshakes"]
 
@@ -46,31 +44,4 @@ class TlsHandshakes:
             await trio.lowlevel.wait_readable(stream.socket)
             if not self._places.available_tokens:
                 self._limit_log("max-handshakes", peer, f"{self._places.borrowed_tokens} compute at present")
-            wrapped = self._take_over(stream)
-            try:
-                while (wait := await self._compute_step(wrapped)) is not None:
-                    await wait(wrapped)
-            except BaseException:
-                wrapped.close()
-                raise
-            return TlsSocket(wrapped)
-
-    def _take_over(self, stream: trio.SocketStream) -> ssl.SSLSocket:
-        connected = socket.socket(fileno=stream.socket.detach())
-        try:
-            connected.setblocking(False)
-            return self._context.value.wrap_socket(connected, server_side=True, do_handshake_on_connect=False)
-        except BaseException:
-            connected.close()
-            raise
-
-    async def _compute_step(self, wrapped: ssl.SSLSocket) -> Callable[[ssl.SSLSocket], Awaitable[None]] | None:
-        """Continue the handshake as far as the client's bytes allow; return what to wait for, None at its end."""
-        async with self._places:
-            try:
-                wrapped.do_handshake()
-            except ssl.SSLWantReadError:
-                return trio.lowlevel.wait_readable
-            except ssl.SSLWantWriteError:
-                return trio.lowlevel.wait_writable
-            return None
+            return await start_tls(stream, self._context.value, places=self._places)

@@ -8,7 +8,7 @@ import hashlib
 import socket
 import ssl
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any, Final
 
 import trio
@@ -134,11 +134,18 @@ def _split_records(pieces: Sequence[bytes | memoryview]) -> Iterator[bytes | mem
         yield bytes(gathered)
 
 
-async def start_tls(stream: trio.SocketStream, context: ssl.SSLContext, *, host: str | None = None) -> TlsSocket:
+async def start_tls(
+    stream: trio.SocketStream,
+    context: ssl.SSLContext,
+    *,
+    host: str | None = None,
+    places: trio.CapacityLimiter | None = None,
+) -> TlsSocket:
     """Take over the socket of *stream*, make the TLS handshake on it, and return the TLS connection.
 
     With *host*, Sidefetch is the client, and *host* is the name of the server; without it, Sidefetch is the server.
-    There is no time limit. After an error or a cancellation, the socket is closed.
+    The handshake takes one of *places* while it computes, but not while it waits for bytes of the peer. There is no
+    time limit. After an error or a cancellation, the socket is closed.
 
     Raises: OSError: the handshake failed, or *host* is no valid host name.
     """
@@ -162,7 +169,8 @@ async def start_tls(stream: trio.SocketStream, context: ssl.SSLContext, *, host:
     try:
         while True:
             try:
-                wrapped.do_handshake()
+                async with places or nullcontext():
+                    wrapped.do_handshake()
             except ssl.SSLWantReadError:
                 await trio.lowlevel.wait_readable(wrapped)
             except ssl.SSLWantWriteError:
