@@ -39,9 +39,9 @@ from proxy.wire.fetch import (
 __all__ = ["Delivery"]
 
 _ID_ERRORS: Final = (ErrorCode.unknown_topic_id, ErrorCode.inconsistent_topic_id)
+_EPOCH_ERRORS: Final = (ErrorCode.fenced_leader_epoch, ErrorCode.unknown_leader_epoch)
 _MOST_READ: Final = 1_000
 """The partitions of a resting client whose look-back is kept: about 250 kB."""
-_EPOCH_ERRORS: Final = (ErrorCode.fenced_leader_epoch, ErrorCode.unknown_leader_epoch)
 
 
 class Delivery:

@@ -318,7 +318,7 @@ class Fetcher:
         flight = self._in_flight
         if flight is None or self.is_answering or flight.wait.wait_s == 0:
             return False
-        return self.heard_s + flight.wait.wait_s > deadline_s or flight.wait.min_bytes > max(min_bytes, 1)
+        return self.ends_s > deadline_s or flight.wait.min_bytes > max(min_bytes, 1)
 
     def describe(self, now_s: float) -> str:
         """Return a description of the fetcher's state and its number of partitions, for log messages."""

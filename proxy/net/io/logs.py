@@ -29,7 +29,6 @@ _MOST_CHARS: Final = 2000
 """The maximum length of one value; two lines of that size fit the 4 KiB that a pipe accepts atomically."""
 _MOST_KEYS: Final = 100
 """The most values of *per* that have lines of their own within *every_s*; further ones share one line."""
-
 _OTHERS: Final = "others"
 
 Scalar = str | int | float | bool | None
