@@ -19,8 +19,6 @@ from tests.pages import ROOT, pages, text_of
 __all__ = ["Block", "Entry", "all_blocks", "all_entries", "blocks_of", "command", "entries_of", "problems"]
 
 _DATA: Final = ROOT / "tests" / "command_blocks.toml"
-_SHEETS: Final = ROOT / "tests" / "draws"
-"""Sheets of readers of former texts."""
 _CHANGELOG: Final = ROOT / "CHANGELOG.md"
 _TEST: Final = re.compile(r"(tests/[\w/]+\.py)(?:::(\w+))?")
 _RUN: Final = re.compile(r"make ([a-z-]+)")
@@ -62,11 +60,11 @@ class Entry:
 
 
 def all_blocks() -> list[Block]:
-    """Return the blocks of all pages, but for the changelog and the sheets of readers."""
-    kept = [page for page in pages() if page != _CHANGELOG and not page.is_relative_to(_SHEETS)]
+    """Return the blocks of all pages but the changelog."""
     return [
         block
-        for page in kept
+        for page in pages()
+        if page != _CHANGELOG
         for block in blocks_of(page.relative_to(ROOT).as_posix(), page.read_text(encoding="utf-8"))
     ]
 

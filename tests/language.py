@@ -118,13 +118,12 @@ def _sources() -> dict[str, list[Path]]:
 
 
 def _pages() -> dict[str, list[Path]]:
-    """Return each page that is long enough for a rate, and the others together; not the texts of readers."""
+    """Return each page that is long enough for a rate, and the others together."""
     each: dict[str, list[Path]] = {}
     for path in pages():
-        if not path.is_relative_to(ROOT / "tests" / "draws"):
-            name = str(path.relative_to(ROOT))
-            words = len(path.read_text(encoding="utf-8").split())
-            each.setdefault(name if words >= _LONG_PAGE else "the short pages", []).append(path)
+        name = str(path.relative_to(ROOT))
+        words = len(path.read_text(encoding="utf-8").split())
+        each.setdefault(name if words >= _LONG_PAGE else "the short pages", []).append(path)
     return each
 
 

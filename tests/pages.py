@@ -24,6 +24,8 @@ __all__ = ["ROOT", "TABLES", "Table", "anchors", "pages", "section", "text_of"]
 
 ROOT: Final = Path(__file__).parents[1]
 _NOT_OURS: Final = {"build", "dist", "node_modules"}
+_SHEETS: Final = ROOT / "tests" / "draws"
+"""What readers of drawn texts wrote."""
 
 
 @attrs.frozen
@@ -56,10 +58,10 @@ TABLES: Final = (
 
 
 def pages() -> Iterator[Path]:
-    """Yield every Markdown file of the repository."""
+    """Yield every Markdown file of the repository, but for what readers of drawn texts wrote."""
     for path in sorted(ROOT.rglob("*.md")):
         parts = path.relative_to(ROOT).parts
-        if not any(part.startswith(".") or part in _NOT_OURS for part in parts):
+        if not (any(part.startswith(".") or part in _NOT_OURS for part in parts) or path.is_relative_to(_SHEETS)):
             yield path
 
 

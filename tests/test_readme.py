@@ -18,9 +18,7 @@ from proxy.relay.traffic import Traffic
 from tests.pages import ROOT, TABLES, Table, anchors, pages, section, text_of
 from tests.telemetry.log_events import logged_events
 
-_SHEETS: Final = ROOT / "tests" / "draws"
-"""The sheets of readers of former texts, in which options have former names."""
-PAGES: Final = [path.relative_to(ROOT).as_posix() for path in pages() if not path.is_relative_to(_SHEETS)]
+PAGES: Final = [path.relative_to(ROOT).as_posix() for path in pages()]
 README: Final = text_of("README.md")
 CLOSEST: Final = section("deploy/README.md", "The closest replica")
 OF_OTHER_PROGRAMS: Final = {

@@ -15,6 +15,7 @@ from typing import Final
 import trio
 
 from proxy.config.allowed_apis import AllowedApis
+from proxy.wire.primitives import write_string, write_uvarint
 from proxy.wire.records import Codec
 from tests.adversaries.damaging import CLIENT_ID
 from tests.convert.logs import Record, message
@@ -377,25 +378,25 @@ async def software_names(address: str) -> None:
 @_attack
 async def tagged_fields(address: str) -> None:
     """An ApiVersions v3 with 100,000 tagged fields."""
-    tags = b"".join(_varint(nth) + b"\0" for nth in range(1_000, 101_000))
-    await _send(address, _frame(18, 3, b"\x02a\x02b", _varint(100_000), tags, flexible=True))
+    tags = b"".join(write_uvarint(nth) + b"\0" for nth in range(1_000, 101_000))
+    await _send(address, _frame(18, 3, b"\x02a\x02b", write_uvarint(100_000), tags, flexible=True))
 
 
 @_attack
 async def tagged_fields_of_a_fetch(address: str) -> None:
     """A Fetch v12 of 20 partitions with 10,000 tagged fields each."""
-    tags = _varint(10_000) + b"".join(_varint(nth) + b"\0" for nth in range(1_000, 11_000))
+    tags = write_uvarint(10_000) + b"".join(write_uvarint(nth) + b"\0" for nth in range(1_000, 11_000))
     partitions = b"".join(struct.pack(">iiqiqi", nth, -1, 0, -1, -1, _MANY) + tags for nth in range(20))
-    topic = _compact(TOPIC) + _varint(21) + partitions + b"\0"
+    topic = write_string(TOPIC, flexible=True) + write_uvarint(21) + partitions + b"\0"
     head = struct.pack(">iiiibii", -1, 0, 1, _MANY, 0, 0, -1)
-    await _send(address, _frame(1, 12, head, _varint(2), topic, b"\x01\x01\0", flexible=True))
+    await _send(address, _frame(1, 12, head, write_uvarint(2), topic, b"\x01\x01\0", flexible=True))
 
 
 @_attack
 async def coordinators_of_many_groups(address: str) -> None:
     """A FindCoordinator v4 with 100,000 groups."""
-    groups = b"".join(_compact(f"group-{nth}") for nth in range(100_000))
-    await _send(address, _frame(10, 4, b"\0", _varint(100_001), groups, b"\0", flexible=True))
+    groups = b"".join(write_string(f"group-{nth}", flexible=True) for nth in range(100_000))
+    await _send(address, _frame(10, 4, b"\0", write_uvarint(100_001), groups, b"\0", flexible=True))
 
 
 @_attack
@@ -409,18 +410,6 @@ async def made_up_versions(address: str) -> None:
 async def large_sasl_requests(address: str) -> None:
     """Six SaslAuthenticate requests of 90 MiB."""
     await _together(6, partial(_send, address, _frame(36, 0, struct.pack(">i", 90 * _MIB), bytes(90 * _MIB))))
-
-
-def _compact(text: str) -> bytes:
-    return _varint(len(text) + 1) + text.encode()
-
-
-def _varint(number: int) -> bytes:
-    data = b""
-    while number > 127:
-        data += bytes([number & 127 | 128])
-        number >>= 7
-    return data + bytes([number])
 
 
 @_attack

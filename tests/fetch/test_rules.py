@@ -558,16 +558,20 @@ def test_l13_cached_records_are_dropped_when_memory_is_needed_and_read_again() -
     assert given(play.answer({0: part(0, 2)})) == {0: (0, 2)}
 
 
-@pytest.mark.parametrize("first_dropped", ["log", "response"])
-def test_l13_frame_is_charged_as_long_as_a_log_or_a_response_views_it(first_dropped: str) -> None:
+def fetched_frame() -> tuple[SharedPlay, "weakref.ref[Buffer]"]:
+    """A client's open fetch whose response has one batch, and the frame that has it; only the play refers to it."""
     play = waiting()
     play.fetch_as("a", {0: 100})
     data = play.answer_frame({0: part(100, 1)}, LONG_POLL, session_id=7)
     frame = Buffer(len(data))
     frame[:] = data
-    charged = weakref.ref(frame)
     play.handle(LinkFrame(LONG_POLL, memoryview(frame)))
-    del frame
+    return play, weakref.ref(frame)
+
+
+@pytest.mark.parametrize("first_dropped", ["log", "response"])
+def test_l13_frame_is_charged_as_long_as_a_log_or_a_response_views_it(first_dropped: str) -> None:
+    play, charged = fetched_frame()
 
     for dropped in ("log", "response") if first_dropped == "log" else ("response", "log"):
         gc.collect()
@@ -597,14 +601,7 @@ def test_l13_log_with_64_kib_that_nobody_has_read_leaves_its_fetcher(
 
 
 def test_l13_memory_of_a_client_that_pauses_is_free_once_records_are_dropped() -> None:
-    play = waiting()
-    play.fetch_as("a", {0: 100})
-    data = play.answer_frame({0: part(100, 1)}, LONG_POLL, session_id=7)
-    frame = Buffer(len(data))
-    frame[:] = data
-    charged = weakref.ref(frame)
-    play.handle(LinkFrame(LONG_POLL, memoryview(frame)))
-    del frame
+    play, charged = fetched_frame()
     assert play.records("a") == [{0: batches(100, 1)}]
 
     play.handle(MemoryNeeded())

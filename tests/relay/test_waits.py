@@ -122,11 +122,17 @@ def test_broker_waits_for_the_bytes_that_are_missing_to_min_bytes() -> None:
     assert (play.asked[-1].min_bytes, dict(play.asked[-1].offsets)) == (missing, {1: 0, 0: 1})
 
 
-def test_at_the_end_of_its_wait_a_fetch_awaits_the_request_that_ends_then_too() -> None:
+def with_records_left_over(max_wait_ms: int) -> Play:
+    """A client whose last response had two batches of partition 0, and no room for one of partition 1."""
     play = Play(upstream_max_wait_s=10)
-    play.fetch({0: 0, 1: 0}, min_bytes=2 * BATCH, max_bytes=i32(2 * BATCH), max_wait_ms=500)
+    play.fetch({0: 0, 1: 0}, min_bytes=2 * BATCH, max_bytes=i32(2 * BATCH), max_wait_ms=max_wait_ms)
     play.open(LONG_POLL)
     assert given(play.answer({0: part(0, 2), 1: part(0, 1)})) == {0: (0, 2)}
+    return play
+
+
+def test_at_the_end_of_its_wait_a_fetch_awaits_the_request_that_ends_then_too() -> None:
+    play = with_records_left_over(max_wait_ms=500)
     play.fetch({0: 20, 1: 0}, min_bytes=3 * BATCH, max_wait_ms=500)
 
     assert client_responses(play.wait(0.5)) == []
@@ -134,10 +140,7 @@ def test_at_the_end_of_its_wait_a_fetch_awaits_the_request_that_ends_then_too() 
 
 
 def test_records_at_hand_are_delivered_if_the_broker_is_half_a_second_late() -> None:
-    play = Play(upstream_max_wait_s=10)
-    play.fetch({0: 0, 1: 0}, min_bytes=2 * BATCH, max_bytes=i32(2 * BATCH), max_wait_ms=500)
-    play.open(LONG_POLL)
-    assert given(play.answer({0: part(0, 2), 1: part(0, 1)})) == {0: (0, 2)}
+    play = with_records_left_over(max_wait_ms=500)
     play.fetch({0: 20, 1: 0}, min_bytes=3 * BATCH, max_wait_ms=500)
 
     assert client_responses(play.wait(0.9)) == []
@@ -145,10 +148,7 @@ def test_records_at_hand_are_delivered_if_the_broker_is_half_a_second_late() -> 
 
 
 def test_records_left_over_from_the_last_response_count_towards_min_bytes() -> None:
-    play = Play(upstream_max_wait_s=10)
-    play.fetch({0: 0, 1: 0}, min_bytes=2 * BATCH, max_bytes=i32(2 * BATCH), max_wait_ms=30_000)
-    play.open(LONG_POLL)
-    assert given(play.answer({0: part(0, 2), 1: part(0, 1)})) == {0: (0, 2)}
+    play = with_records_left_over(max_wait_ms=30_000)
     play.asked.clear()
 
     commands = play.fetch({0: 20, 1: 0}, min_bytes=2 * BATCH, max_wait_ms=30_000)
