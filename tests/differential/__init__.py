@@ -18,9 +18,9 @@ clients, brokers and the command line of Sidefetch, and nothing of its internals
 * has a *commit* acknowledged that the broker has not stored.
 
 The second direct reader is the control: a combination in which it differs from the first by the same rules is
-void. A combination that is merely slow, or void, is run up to twice more. Clients that Kafka 4 does not serve read
-directly from a Kafka 3.9 with the same topics; a current Java client that reads from the cluster of Sidefetch
-shows which records they must read.
+void. A combination that is merely slow, or void, is run up to twice more, and is slow if it is so by the slowest
+direct reader of those runs. Clients that Kafka 4 does not serve read directly from a Kafka 3.9 with the same
+topics; a current Java client that reads from the cluster of Sidefetch shows which records they must read.
 
 **A find** prints the command that replays it alone (``--replay 1/137``) and is shrunk: options, steps and settings
 are left out as long as it still fails. Topics that no event changes are filled once a run.

@@ -127,6 +127,8 @@ def test_slower_direct_reader_sets_the_pace() -> None:
     side = reading((100, rows(0, range(10))), (5_000, rows(1, range(5))))
     assert judge(WHOLE, slow, side, UNTIL).outcome == "passed"
     assert kinds(judge(WHOLE, WHOLE, side, UNTIL)) == ["slow"]
+    assert kinds(judge(WHOLE, WHOLE, side, UNTIL, slowest_ms=1_300)) == ["slow"]
+    assert judge(WHOLE, WHOLE, side, UNTIL, slowest_ms=1_500).outcome == "passed"
 
 
 def test_records_of_another_client_are_compared_without_timestamps() -> None:

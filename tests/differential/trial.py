@@ -38,20 +38,23 @@ class Trial:
     readings: Mapping[str, Reading] = attrs.field(factory=dict)
 
 
-def run(stage: Stage, combination: Combination, *, limit_s: float = 25.0, is_distant: bool = False) -> Trial:
+def run(
+    stage: Stage, combination: Combination, *, limit_s: float = 25.0, is_distant: bool = False, slowest_ms: int = 0
+) -> Trial:
     """Run *combination*; a reader through Sidefetch may take *limit_s*, or longer if the direct ones do.
 
     Args:
         is_distant: the control reads from brokers that are some milliseconds away.
+        slowest_ms: how long a direct reader took in an earlier run, at most.
     """
     with stage.visiting(alone=combination.event == "broker-restarts"):
         try:
-            return _run(stage, combination, limit_s, is_distant=is_distant)
+            return _run(stage, combination, limit_s, is_distant=is_distant, slowest_ms=slowest_ms)
         except Exception as wrong:
             return Trial(combination, Verdict("void", [Problem("error", f"the harness: {wrong!r}")]))
 
 
-def _run(stage: Stage, combination: Combination, limit_s: float, *, is_distant: bool) -> Trial:
+def _run(stage: Stage, combination: Combination, limit_s: float, *, is_distant: bool, slowest_ms: int) -> Trial:
     shape = shape_of(combination.shape)
     served = is_direct(combination.client, stage.kafka)
     home: Side = stage.main if served else stage.reference()
@@ -100,6 +103,7 @@ def _run(stage: Stage, combination: Combination, limit_s: float, *, is_distant: 
         truth=readings.get("truth"),
         may_repeat=may_repeat,
         directly_again=served and not is_direct(combination.client, "4.0"),
+        slowest_ms=slowest_ms,
     )
     if failure is not None:
         verdict = Verdict("find" if combination.event == "producers-write" else "void", [failure])

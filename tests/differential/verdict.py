@@ -137,6 +137,7 @@ def judge(
     truth: Reading | None = None,
     may_repeat: bool = False,
     directly_again: bool = False,
+    slowest_ms: int = 0,
 ) -> Verdict:
     """Compare the reading through Sidefetch with the direct ones.
 
@@ -149,17 +150,19 @@ def judge(
             time if the offset after it has no record (an end of a transaction, a record that compaction removed),
             to
             Java 0.9 and 0.10 and kafka-python 1.4. Sidefetch delivers each once.
+        slowest_ms: how long a direct reader took in an earlier run of the combination, at most.
     """
     if may_repeat:
         direct, control, side = map(_once, (direct, control, side))
     if direct.end == "stuck" or control.end == "stuck" or (truth is not None and truth.end != "done"):
         return Verdict("void", [Problem("stuck", "a direct reader did not finish")])
-    if noise := [*_problems(control, direct, direct, until, expectation, None)]:
+    if noise := [*_problems(control, direct, direct, direct.took_ms, until, expectation, None)]:
         return Verdict("void", noise)
     slower = max(direct, control, key=lambda each: each.took_ms)
+    pace_ms = max(slower.took_ms, slowest_ms)
     if directly_again and truth is None:
         direct = _without_repeats(direct, side)
-    if problems := [*_problems(side, direct, slower, until, expectation, truth)]:
+    if problems := [*_problems(side, direct, slower, pace_ms, until, expectation, truth)]:
         return Verdict("find", problems)
     return Verdict("passed")
 
@@ -168,11 +171,12 @@ def _problems(
     reading: Reading,
     direct: Reading,
     slower: Reading,
+    pace_ms: int,
     until: Mapping[int, int],
     expectation: Expectation,
     truth: Reading | None,
 ) -> Iterator[Problem]:
-    """Yield how *reading* differs from *direct*, and from *slower* in time."""
+    """Yield how *reading* differs from *direct*, and from *slower* and *pace_ms* in time."""
     if reading.end == "stuck":
         last = f"the last after {reading.took_ms / 1000:.1f} s" if reading.lines else "none at all"
         took = f"{reading.lasted_ms / 1000:.1f} s (directly {slower.took_ms / 1000:.1f} s)"
@@ -182,8 +186,8 @@ def _problems(
     elif (ends := (_end(reading), _end(direct)))[0] != ends[1] and not (truth and reading.end == "done"):
         yield Problem("error", f"{ends[0]} ({reading.error[:300]}), directly {ends[1]} ({direct.error[:300]})")
     yield from _record_problems(reading, direct, until, expectation, truth)
-    if reading.end == direct.end == "done" and reading.took_ms > SLOWER_BY * slower.took_ms + SLACK_MS:
-        yield Problem("slow", f"{reading.took_ms / 1000:.1f} s, directly {slower.took_ms / 1000:.1f} s")
+    if reading.end == direct.end == "done" and reading.took_ms > SLOWER_BY * pace_ms + SLACK_MS:
+        yield Problem("slow", f"{reading.took_ms / 1000:.1f} s, directly {pace_ms / 1000:.1f} s")
     if reading.longest_gap_ms > LONGEST_GAP_MS > slower.longest_gap_ms and reading.end != "stuck":
         yield Problem("gap", f"{reading.longest_gap_ms / 1000:.1f} s without a record")
     if reading.stored is not None:
