@@ -95,7 +95,7 @@ def test_partition_with_other_leader_is_requested_without_epoch_for_client_with_
     }
 
 
-def test_partition_that_topology_lacks_is_looked_up_and_not_requested_until_it_is_there() -> None:
+def test_unknown_partition_is_looked_up_and_not_requested_until_it_is_there() -> None:
     wanted = FetchState()
 
     update(wanted, [(ORDERS, at(0, 1))], cluster(known(ORDERS, 1, ME)))

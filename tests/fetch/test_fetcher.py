@@ -207,7 +207,7 @@ def test_silence_counts_at_once_for_a_client_fetch_that_began_later() -> None:
     assert sure(fetcher, 0.0, number=3)
 
 
-def test_silence_counts_after_50_ms_for_records_that_did_not_fit_into_the_response_before() -> None:
+def test_silence_counts_after_50_ms_for_records_that_a_limit_has_cut() -> None:
     fetcher = with_session(2)
     ask(fetcher, number=2)
     fetcher.confirmed = 4
@@ -248,7 +248,7 @@ def test_response_to_a_long_poll_confirms_client_fetches_that_began_before_it() 
     assert respond(fetcher, number=9).number == 9
 
 
-def test_response_to_a_request_without_a_wait_confirms_client_fetches_that_began_before_the_request() -> None:
+def test_response_without_a_wait_confirms_fetches_that_began_before_its_request() -> None:
     fetcher = with_session(2)
     ask(fetcher, FetchWait(0.0), number=2)
 

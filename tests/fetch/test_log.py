@@ -161,9 +161,7 @@ def test_a_log_may_begin_within_a_batch() -> None:
     assert found.next_offset == 5
 
 
-def test_a_slice_ends_before_a_batch_that_does_not_fit_even_if_the_next_response_begins_with_a_smaller_one() -> (
-    None
-):
+def test_a_slice_ends_before_a_batch_that_does_not_fit_even_if_a_smaller_one_follows() -> None:
     broker = ModelBroker(18, {"a": 1}, 0)
     log = broker.log(("a", 0))
     for count in (1, 9, 1):

@@ -291,7 +291,7 @@ def test_a_followers_high_watermark_does_not_bring_that_of_the_leader_down() -> 
     assert parts_of(answer) == {0: (0, 100)}
 
 
-def test_last_stable_offset_stays_while_the_client_fetches_in_a_version_that_has_none() -> None:
+def test_last_stable_offset_is_kept_while_the_client_fetches_in_versions_without_it() -> None:
     play = in_rack_b()
     play.fetch({0: 0})
     play.open(LONG_POLL)

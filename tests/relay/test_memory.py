@@ -11,7 +11,7 @@ _MOST_BYTES = 1_200
 small, and those of real ones take another 32."""
 
 
-def test_an_idle_client_takes_little_for_a_partition_beside_another_client_of_the_same() -> None:
+def test_idle_partition_takes_little_memory_beside_another_client_of_the_same() -> None:
     known = topology(_PARTITIONS)
     idle(Play(known))
     tracemalloc.start()

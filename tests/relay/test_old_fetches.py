@@ -209,7 +209,7 @@ def test_aborted_records_are_filtered_for_read_committed_clients() -> None:
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_converted_records_over_the_limit_of_a_partition_are_delivered_from_the_log_later(version: int) -> None:
+def test_converted_records_over_a_partition_limit_are_delivered_from_the_log_later(version: int) -> None:
     play = Play()
     limit = 6 * MESSAGE_BYTES
     fetch = partial(fetch_frame, version, max_wait_ms=500, partition_max_bytes=limit)
@@ -223,7 +223,7 @@ def test_converted_records_over_the_limit_of_a_partition_are_delivered_from_the_
     assert [each.offset for each in second[0].records] == [14, 15, 16, 17]
 
 
-def test_partition_without_room_for_converted_records_comes_first_in_the_next_response() -> None:
+def test_partition_without_room_for_converted_records_is_first_in_the_next_response() -> None:
     play = Play()
     fetch = partial(fetch_frame, 3, max_wait_ms=500, max_bytes=6 * MESSAGE_BYTES)
     play.request(fetch({0: 10, 1: 10}))

@@ -61,7 +61,7 @@ def test_client_that_no_rule_selects_shares_as_before(rules: str) -> None:
     assert requests(play) == [("sidefetch", {0: 101})]
 
 
-def test_client_shares_again_when_its_rule_is_removed_and_each_record_is_delivered_once() -> None:
+def test_client_shares_again_without_loss_or_repetition_when_its_rule_is_removed() -> None:
     play = waiting()
     play.share_reads_except = BY_CLIENT
     play.answer({0: Part(0, 101, FIRST)})
@@ -106,7 +106,7 @@ def test_client_that_stops_sharing_leaves_the_long_poll_of_the_others_in_flight(
     assert requests(play)[-1] == ("sidefetch", {0: 101})
 
 
-def test_partition_that_only_the_client_reads_leaves_the_shared_fetches_when_it_stops_sharing() -> None:
+def test_shared_fetches_lose_a_partition_when_its_only_reader_stops_sharing() -> None:
     play = SharedPlay()
     play.at_end(0, 1, offset=100)
     play.wait(0.6)
@@ -123,7 +123,7 @@ def test_partition_that_only_the_client_reads_leaves_the_shared_fetches_when_it_
     assert (asked.client_id, dict(asked.offsets), asked.forgotten) == ("sidefetch", {0: 101}, [1])
 
 
-def test_undelivered_records_of_the_shared_cache_are_read_again_by_a_client_that_stops_sharing() -> None:
+def test_undelivered_shared_records_are_read_again_by_a_client_that_stops_sharing() -> None:
     play = waiting()
     play.wait(0.6)
     play.answers("a")

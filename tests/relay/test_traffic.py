@@ -67,7 +67,7 @@ def test_routes_are_counted_by_their_kind() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from(["x", None]), st.integers(0, 9)), max_size=40))
-def test_however_many_topics_there_are_a_bounded_number_is_counted_apart_and_nothing_is_lost(
+def test_a_bounded_number_of_topics_is_counted_apart_and_nothing_is_lost(
     came: list[tuple[str, str | None, int]],
 ) -> None:
     traffic = Traffic(topics=3)

@@ -115,7 +115,7 @@ def test_cached_records_are_dropped_when_the_leader_refuses_their_partition() ->
     assert records_of(answer) == {1: batch(50, b"from now")}
 
 
-def test_after_a_little_has_come_a_client_of_very_many_partitions_is_read_for_a_little_later() -> None:
+def test_many_partitions_are_read_again_a_little_later_after_few_records() -> None:
     play = parked(1_000)
     play.fetch(offsets(1_000))
     assert len(client_responses(play.answer({5: Part(0, 101, batch(0, b"news"))}))) == 1
@@ -173,7 +173,8 @@ def test_partition_with_few_records_stays_on_the_long_poll_fetcher() -> None:
     assert play.asked[-1].max_wait_ms == 10_000
 
 
-def test_the_fetch_that_makes_a_session_does_not_wait_since_a_session_unknown_to_us_could_not_be_closed() -> None:
+def test_fetch_that_creates_a_session_does_not_wait_at_the_broker() -> None:
+    # Without the response, Sidefetch does not know the session, and could not close it when the client leaves.
     play = Play(upstream_max_wait_s=10)
     play.fetch(offsets(3))
     play.open(LONG_POLL)
@@ -534,7 +535,7 @@ def seeking() -> Play:
     return play
 
 
-def test_log_that_is_confirmed_returns_to_the_long_poll_fetcher_from_a_live_request_in_flight() -> None:
+def test_confirmed_log_returns_to_the_long_poll_from_a_live_request_in_flight() -> None:
     play = seeking()
     play.answer({1: Part(0, 50)}, link=LIVE)
     assert play.asked[-1].link == LIVE
@@ -684,9 +685,7 @@ def test_records_of_another_isolation_level_are_not_delivered() -> None:
 
 
 @pytest.mark.parametrize("is_large", [False, True])
-def test_without_upstream_max_wait_each_idle_fetch_has_its_own_request_and_its_whole_wait(
-    *, is_large: bool
-) -> None:
+def test_without_upstream_max_wait_each_idle_fetch_has_its_own_request_and_wait(*, is_large: bool) -> None:
     play = Play(topology(1))
     play.established(0)
     play.fetch({0: 0}, max_wait_ms=250)

@@ -158,7 +158,7 @@ def test_records_left_over_from_the_last_response_count_towards_min_bytes() -> N
     assert given(play.answer({0: part(20, 1), 1: Part()})) == {0: (20, 1), 1: (0, 1)}
 
 
-def test_records_are_fetched_again_after_a_second_in_which_another_broker_waits_for_more() -> None:
+def test_records_are_fetched_again_after_a_second_of_waiting_for_another_broker() -> None:
     play = waiting_for_much()
     play.fetch({0: 0, 1: 11}, min_bytes=1000, max_wait_ms=30_000)
     assert client_responses(play.answer({1: Part(records=batch(11, b"few"))})) == []

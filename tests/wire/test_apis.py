@@ -21,7 +21,7 @@ def test_an_api_that_is_not_known_is_hidden_since_it_might_carry_addresses() -> 
     assert not is_accepted(unknown, 0)
 
 
-def test_an_api_that_needs_no_rewrite_is_offered_in_versions_that_are_newer_than_sidefetch() -> None:
+def test_an_api_without_rewrites_is_offered_in_versions_newer_than_sidefetch() -> None:
     assert offered_ranges({8: VersionRange(2, 99)}) == {8: VersionRange(2, 99)}
 
 
