@@ -1,7 +1,7 @@
 """Collection of the telemetry of one client fetch, from its request to its response."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -101,12 +101,7 @@ class FetchRecorder:
         assert self._answer is not None
         self.waits_for("write", now_s)
         stride = request_layout(whole.version).stride
-        # A partition may have two results: the last one counts.
-        last = {(topic, each.reply.partition): each for topic, updates in self._given.items() for each in updates}
-        given = last.values()
-        errors = Counter(int(each.reply.error) for each in given if each.reply.error)
-        if self._answer.error != ErrorCode.none:
-            errors[int(self._answer.error)] += 1
+        updates = self._last_updates()
         return ExchangeRecord(
             node=node_id,
             client_id=whole.header.client_id,
@@ -116,19 +111,28 @@ class FetchRecorder:
             wanted=_partitions(whole, stride),
             named=_partitions(self.request, stride),
             answered=self._answer.partitions,
-            with_data=sum(len(each.records) > 0 for each in given),
+            with_data=sum(len(each.records) > 0 for each in updates),
             request_bytes=self.request_bytes,
             response_bytes=self._response_bytes,
             source_bytes=sum(each.record_bytes for each in self._brought.values()),
             held_bytes=self._held_bytes,
-            delivered_bytes=sum(len(each.records) for each in given),
+            delivered_bytes=sum(len(each.records) for each in updates),
             sources=self._shares(node_id, logs if self.is_asked else {}, name_of, stride),
-            errors=tuple(sorted(errors.items())),
+            errors=_count_errors(self._answer, updates),
             started_s=self.started_s,
             ended_s=now_s,
-            waited_us=tuple((cause, round(for_s * 1e6)) for cause, for_s in self._waited_s.items() if for_s > 0),
+            waited_us=self._waits_us(),
             is_shared=is_shared,
         )
+
+    def _last_updates(self) -> Collection[PartitionUpdate]:
+        """Return the partitions with records or errors; of two results for a partition, the last one counts."""
+        last = {(topic, each.reply.partition): each for topic, updates in self._given.items() for each in updates}
+        return last.values()
+
+    def _waits_us(self) -> tuple[tuple[Cause, int], ...]:
+        """Return the causes of waits with their durations in microseconds, in the order of their first waits."""
+        return tuple((cause, round(for_s * 1e6)) for cause, for_s in self._waited_s.items() if for_s > 0)
 
     def _shares(
         self,
@@ -157,6 +161,14 @@ class FetchRecorder:
             record_bytes = sum(brought[each] for each in others)
             shares.append(SourceShare(_OTHERS, node_id, node_id, partitions, record_bytes, partitions * stride))
         return tuple(shares)
+
+
+def _count_errors(answer: Answer, updates: Iterable[PartitionUpdate]) -> tuple[tuple[int, int], ...]:
+    """Return the error codes of the response and of its partitions, each with its number, by code."""
+    errors = Counter(int(each.reply.error) for each in updates if each.reply.error)
+    if answer.error != ErrorCode.none:
+        errors[int(answer.error)] += 1
+    return tuple(sorted(errors.items()))
 
 
 def _partitions(request: FetchRequest, stride: int) -> int:

@@ -109,6 +109,16 @@ async def serve(
             nursery.cancel_scope.cancel()
 
 
+def _client_sessions(config: Config) -> ClientSessions:
+    limits = config.limits
+    return ClientSessions(
+        config.downstream.client_sessions,
+        _random_session_id,
+        limits.max_fetch_partitions,
+        limits.request_memory_bytes // 2,
+    )
+
+
 def _random_session_id() -> int:
     return random.randrange(1, MAX_SESSION_ID + 1)
 
@@ -171,9 +181,7 @@ class Proxy:
         self.topology = TopologyService(config.upstream, log, watch.check_topology, self._access)
         self.counts: Counter[str] = Counter()
         """Counters by name: connections, failures by type, limits that were reached, verified responses, bugs."""
-        self._principals: Principals | None = None
-        if config.upstream_security.sasl == "client":
-            self._principals = self._make_principals(watch)
+        self._principals = self._make_principals(watch)
         self.live = ReloadableSettings(config, log)
         self.garbage = GarbageCollector()
         self.clients: set[ClientConnection] = set()
@@ -189,12 +197,7 @@ class Proxy:
         )
         self.traffic = Traffic()
         self._turns = LoopTurns()
-        self.client_sessions = ClientSessions(
-            config.downstream.client_sessions,
-            _random_session_id,
-            limits.max_fetch_partitions,
-            limits.request_memory_bytes // 2,
-        )
+        self.client_sessions = _client_sessions(config)
         budget = Budget(config.upstream.memory_bytes, log, on_wait=self._make_counter("limit_memory"))
         self._acceptor = ConnectionAcceptor(
             config, self._access, self.topology, budget, request_budget, self._limit_log, log, self.counts
@@ -207,7 +210,9 @@ class Proxy:
         )
         self.services = self._make_services(budget, rack)
 
-    def _make_principals(self, watch: RackWatch) -> Principals:
+    def _make_principals(self, watch: RackWatch) -> Principals | None:
+        if self._config.upstream_security.sasl != "client":
+            return None
         upstream, log, known = self._config.upstream, self.log, self.topology.addresses
         return Principals(
             self._access, lambda access: TopologyService(upstream, log, watch.check_topology, access, known)

@@ -96,16 +96,7 @@ class ClientConnection:
         self._recorder = ConnectionRecorder(self._info, services, lambda: self._login.topology.topology)
         self._outbox = Outbox(client, self._recorder.record_conversion, services.workers)
         options = _connect_options(services)
-        self._links = UpstreamConnections(
-            options,
-            services.access,
-            handle=self._handle,
-            add_memory_wait=self.add_memory_wait,
-            observe=self.observe,
-            node_id=node_id,
-            ready=accepted.ready,
-            wait_until_drained=self._outbox.wait_until_empty,
-        )
+        self._links = self._make_links(options, accepted)
         self._caches = ClientCaches(services.caches, self, options)
         self._relay = ClientRelay(
             node_id, map_address, services.fetch_config.of(principal), self._caches, services.sasl, services.limits
@@ -117,6 +108,18 @@ class ClientConnection:
         self._has_events = trio.Event()
         self._timer = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
+
+    def _make_links(self, options: ConnectOptions, accepted: AcceptedClient) -> UpstreamConnections:
+        return UpstreamConnections(
+            options,
+            self._services.access,
+            handle=self._handle,
+            add_memory_wait=self.add_memory_wait,
+            observe=self.observe,
+            node_id=accepted.node_id,
+            ready=accepted.ready,
+            wait_until_drained=self._outbox.wait_until_empty,
+        )
 
     async def run(self) -> None:
         """Serve the client until it closes the connection or an error ends it.
