@@ -58,8 +58,6 @@ _PROBE_ID: Final = 0
 _MOST_UPGRADED_BYTES: Final = 1024 * 1024
 """The largest request, other than to produce, that is upgraded: its objects take some 15 times its size. It has
 room for offsets of 40,000 partitions."""
-_QUICK_REPLACEMENTS: Final = (ApiKey.METADATA, ApiKey.FETCH)
-"""The APIs with addresses in responses of which few bytes are decoded, however large they are."""
 _SASL_REFUSED: Final = "Sidefetch logs in to the brokers itself, and asks nobody to: have this client use no SASL"
 
 
@@ -552,8 +550,11 @@ def _has_addresses(header: RequestHeader) -> bool:
 
 
 def _takes_long(header: RequestHeader, frame: memoryview) -> bool:
-    """Return whether the addresses in a response to *header* must be replaced in a thread."""
-    return len(frame) > QUICK_BYTES and _has_addresses(header) and header.api_key not in _QUICK_REPLACEMENTS
+    """Return whether the addresses in a response to *header* must be replaced in a thread.
+
+    Of Metadata only the brokers are decoded, however large the response is.
+    """
+    return len(frame) > QUICK_BYTES and _has_addresses(header) and header.api_key != ApiKey.METADATA
 
 
 def _read_answer(header: RequestHeader, frame: memoryview) -> memoryview:

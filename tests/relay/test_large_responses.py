@@ -6,11 +6,12 @@ import pytest
 
 from proxy.demo.messages import encode_request, encode_response
 from proxy.errors import BrokerProtocolError
+from proxy.fetch_rules import FetchRules
 from proxy.relay.commands import PASS, Command, LinkFrame, LinkLost, RunInThread, ThreadFinished
 from proxy.wire import messages
 from proxy.wire.apis import ApiKey
 from tests.relay.logging_in import METADATA, replies
-from tests.relay.playbook import Play, of_type
+from tests.relay.playbook import TOPIC_ID, Play, of_type
 
 KEYS = [f"group-{number}" for number in range(1_000)]
 
@@ -83,6 +84,26 @@ def test_large_response_that_names_no_broker_takes_one_thread() -> None:
     (reply,) = replies(run(play, answer(play, found(KEYS, nodes=0))))
 
     assert len(coordinators(reply)) == len(KEYS)
+
+
+def test_leaders_of_a_large_forwarded_fetch_response_are_replaced_in_threads() -> None:
+    play = Play(works=False)
+    play.bypass = FetchRules.parse("all")
+    play.open(PASS)
+    play.fetch({0: 0}, version=16)
+    partitions = [{"partition_index": number, "records": None} for number in range(1_000)]
+    leader = {"node_id": 2, "host": "broker.internal", "port": 19_002, "rack": None}
+    values = {
+        "responses": [{"topic_id": TOPIC_ID, "partitions": partitions}],
+        "node_endpoints": [leader],
+    }
+
+    finding = answer(play, encode_response(ApiKey.FETCH, 16, 1, values)[4:])
+    assert replies(finding) == []
+    (reply,) = replies(run(play, run(play, finding)))
+
+    leader |= {"host": "127.0.0.1", "port": 9095}
+    assert reply == encode_response(ApiKey.FETCH, 16, 1, values)
 
 
 def test_small_response_is_rewritten_at_once() -> None:
