@@ -1,6 +1,7 @@
 """The topology is refreshed when it must be, by one request at a time, and never as a storm."""
 
 import io
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar
@@ -206,6 +207,41 @@ async def test_topics_whose_metadata_exceeds_the_response_limit_are_requested_in
                 await refreshed.wait()
 
             assert [it.topology.topic(name) is not None for name in names] == [True] * 8
+
+
+@pytest.mark.parametrize(("partitions", "is_large"), [(10, False), (2_000, True)])
+async def test_metadata_of_many_partitions_is_read_in_threads(
+    monkeypatch: pytest.MonkeyPatch, partitions: int, *, is_large: bool
+) -> None:
+    loop, others = threading.get_ident(), list[str]()
+    decode, update = brokers.messages.read_response, Topology.with_metadata
+
+    def note(what: str) -> None:
+        if threading.get_ident() != loop:
+            others.append(what)
+
+    def noted_decode(*args: Any) -> Any:
+        note("decode")
+        return decode(*args)
+
+    def noted_update(*args: Any) -> Topology:
+        note("update")
+        return update(*args)
+
+    async with embedded_cluster() as cluster:
+        cluster.create_topic("t", partitions)
+        async with service(cluster) as it:
+            monkeypatch.setattr(brokers.messages, "read_response", noted_decode)
+            monkeypatch.setattr(Topology, "with_metadata", noted_update)
+            refreshed = trio.Event()
+            it.request_refresh(frozenset({"t"}), lambda _: refreshed.set())
+            with trio.fail_after(5):
+                await refreshed.wait()
+
+            info = it.topology.topic("t")
+            assert info is not None
+            assert len(info.leaders) == partitions
+    assert others == (["decode", "update"] if is_large else [])
 
 
 async def test_unexpected_error_in_a_response_is_logged_and_the_request_repeated() -> None:

@@ -5,6 +5,7 @@ import random
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
 import trio
@@ -23,6 +24,7 @@ from proxy.net.upstream.outbound import connect_failure, register_outbound
 from proxy.version import VERSION
 from proxy.wire import api_versions, messages
 from proxy.wire.apis import ApiRanges
+from proxy.wire.frames import QUICK_BYTES
 
 __all__ = ["BrokerConnection", "connect", "dial", "open_broker", "open_connection", "renewal_time"]
 
@@ -60,14 +62,17 @@ class BrokerConnection:
     async def send_request(self, request: RequestPayload) -> Any:
         """Send *request*, wait for the broker's response, and return it as a kio entity of the request's version.
 
-        A login that is about to expire is renewed first.
+        A login that is about to expire is renewed first. A large response is decoded in a thread.
 
         Raises: BrokerUnavailable: the connection broke; LoginRefused: the renewal of the login failed;
             BrokerProtocolError: the response cannot be decoded, or belongs to another request.
         """
         frame = await self._exchange(request)
         response = messages.response_type(request.__api_key__, request.__version__)
-        return self._decode(lambda: messages.read_response(response, frame))
+        decode = partial(self._decode, lambda: messages.read_response(response, frame))
+        if len(frame) > QUICK_BYTES:
+            return await trio.to_thread.run_sync(decode, abandon_on_cancel=True)
+        return decode()
 
     async def request_versions(self) -> None:
         """Request the API versions that the broker serves, and set ``versions`` to them.
