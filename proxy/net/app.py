@@ -192,7 +192,7 @@ class Proxy:
         self._limit_log = LimitLog(self.counts, log)
         limits = config.limits
         self._admission = ConnectionLimits(limits, self._limit_log)
-        request_budget = Budget(
+        self._request_budget = Budget(
             limits.request_memory_bytes, log, "request-memory", self._make_counter("limit_request_memory")
         )
         self.traffic = Traffic()
@@ -200,11 +200,11 @@ class Proxy:
         self.client_sessions = _client_sessions(config)
         budget = Budget(config.upstream.memory_bytes, log, on_wait=self._make_counter("limit_memory"))
         self._acceptor = ConnectionAcceptor(
-            config, self._access, self.topology, budget, request_budget, self._limit_log, log, self.counts
+            config, self._access, self.topology, budget, self._request_budget, self._limit_log, log, self.counts
         )
         self._redirected = RedirectedConnections(config, self.topology, self.counts, log)
         self._fetch_memory = FetchMemory(limits.request_memory_bytes, log)
-        sources = self._make_sampled_values((budget, request_budget, self._fetch_memory))
+        sources = self._make_sampled_values((budget, self._request_budget, self._fetch_memory))
         self.outputs = TelemetryOutputs(
             config, rack, log, self.counts, self.topology, self._access, sources, observers
         )
@@ -277,7 +277,7 @@ class Proxy:
             nursery.start_soon(self.garbage.run)
             nursery.start_soon(log_traffic, self.traffic, self.log)
             nursery.start_soon(self._emit_client_records)
-            nursery.start_soon(enforce_timeouts, lambda: self.clients, self._config.limits)
+            nursery.start_soon(enforce_timeouts, lambda: self.clients, self._config.limits, self._request_budget)
             nursery.start_soon(self._open_broker_listeners, self._listeners)
             task_status.started()
             await self._stopping.wait()

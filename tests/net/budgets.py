@@ -5,7 +5,7 @@ import io
 import attrs
 
 from proxy.net.io.logs import Log
-from proxy.net.io.memory import Budget
+from proxy.net.io.memory import Account, Budget
 from proxy.wire.frames import Buffer
 
 __all__ = ["LIMIT", "MIB", "Budgeted", "Holders", "budgeted", "take"]
@@ -27,10 +27,10 @@ def budgeted() -> Budgeted:
     return Budgeted(Budget(LIMIT, Log("text", "debug", stream)), stream)
 
 
-async def take(budget: Budget, size_bytes: int) -> list[memoryview]:
+async def take(budget: Budget, size_bytes: int, account: Account | None = None) -> list[memoryview]:
     """A view of a buffer that was admitted; in a list, so that it can be let go of."""
     buffer = Buffer(size_bytes)
-    await budget.admit(buffer, size_bytes)
+    await budget.admit(buffer, size_bytes, account or Account())
     return [memoryview(buffer)]
 
 

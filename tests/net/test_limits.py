@@ -28,7 +28,14 @@ from tests.net.proxied import Proxied, ask, configured, hung_up_on, limits_logge
 from tests.ports import open_ends
 
 QUIET = ConnectionActivity(
-    frames=1, is_at_boundary=True, is_reading=True, sent_bytes=10, has_unsent=False, is_response_due=False
+    frames=1,
+    is_at_boundary=True,
+    is_reading=True,
+    received_bytes=10,
+    is_in_claimed=False,
+    sent_bytes=10,
+    has_unsent=False,
+    is_response_due=False,
 )
 SIZE = 1 << 20
 
@@ -177,6 +184,33 @@ def test_a_request_that_waits_for_us_is_not_timed() -> None:
     assert overdue([(1, QUIET), (50, held_up), (100, held_up)]) == [None] * 3
 
 
+def slow(arrived_bytes: int, **more: Any) -> ConnectionActivity:
+    """Return a snapshot of a client in a large request, of which these bytes have arrived."""
+    activity = attrs.evolve(QUIET, is_at_boundary=False, is_in_claimed=True, received_bytes=arrived_bytes)
+    return attrs.evolve(activity, **more)
+
+
+@pytest.mark.parametrize(
+    ("looks", "is_short", "is_closed"),
+    [
+        ([slow(90_000), slow(90_100), slow(90_200)], True, True),
+        ([slow(90_000), slow(120_000), slow(155_600)], True, False),
+        ([slow(90_000), slow(90_100), slow(90_200)], False, False),
+        ([slow(90_000), slow(90_100, is_in_claimed=False), slow(90_200)], True, False),
+        ([slow(90_000), slow(90_100, is_reading=False), slow(90_200)], True, False),
+    ],
+    ids=["trickles", "arrives", "memory suffices", "holds no memory", "waits itself"],
+)
+def test_large_requests_must_arrive_while_others_wait_for_memory(
+    looks: list[ConnectionActivity], is_short: bool, is_closed: bool
+) -> None:
+    deadlines = Deadlines(LimitsConfig(), 0.0)
+    for now_s, activity in enumerate(looks):
+        reached = deadlines.find_expired(activity, float(now_s), is_memory_short=is_short)
+
+    assert (reached is not None and reached.limit == "request-memory") == is_closed
+
+
 def test_a_client_that_reads_slowly_is_not_stuck_but_one_that_takes_single_bytes_is() -> None:
     times = (1, 290, 400, 690, 701)
     reading = [attrs.evolve(QUIET, has_unsent=True, sent_bytes=sent) for sent in (10, 10, 70_000, 135_000, 200_000)]
@@ -301,11 +335,19 @@ async def test_requests_are_not_read_while_client_reads_no_responses() -> None:
         deaf.stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         unknown = encode_request(ApiKey.API_VERSIONS, 0, 1, "c", {})
         unknown = unknown[:6] + (99).to_bytes(2) + unknown[8:]
-        with trio.move_on_after(1.5):
+
+        async def flood() -> None:
             while True:
                 await deaf.send_frame(unknown * 1000)
-        unsent = len(client._outbox._pieces)
-    assert 0 < unsent < 20
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(flood)
+            with trio.fail_after(20):
+                while not client._outbox._pieces:
+                    await trio.sleep(0.05)
+            await trio.sleep(1)
+            assert len(client._outbox._pieces) < 20
+            nursery.cancel_scope.cancel()
 
 
 async def test_request_memory_limit_delays_requests_and_all_get_responses() -> None:
@@ -325,6 +367,18 @@ async def test_request_memory_limit_delays_requests_and_all_get_responses() -> N
                 nursery.start_soon(produce)
         assert it.proxy.counts["limit_request_memory"] > 0
         await unclaimed(it.proxy._acceptor._request_budget)
+
+
+async def test_client_that_sends_no_more_of_a_large_request_is_closed_while_others_wait_for_memory() -> None:
+    async with limited(request_memory_bytes=SIZE) as it, it.client(1) as stalled, it.client(1) as other:
+        metadata = encode_request(ApiKey.METADATA, 5, 1, "c", {"topics": [{"name": "x" * 200}] * 10_000})
+        await stalled.send_frame(metadata[: SIZE // 2])
+        with trio.fail_after(20):
+            answer = await other.call("metadata", 5, {"topics": [{"name": "x" * 200}] * 4000})
+            assert len(answer.topics) == 4000
+            assert await hung_up_on(stalled)
+        (line,) = limits_logged(it, "request-memory")
+        assert "0 bytes of a large request in 2 s, while others wait" in line
 
 
 async def test_large_fetches_of_clients_that_rest_hold_none_of_the_requests_memory() -> None:

@@ -12,7 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 from proxy.demo.client import KafkaConnection
 from proxy.demo.cluster import embedded_cluster
 from proxy.demo.old import read_as_in_2015
-from proxy.net.io.memory import RESERVE_BYTES, Budget
+from proxy.net.io.memory import RESERVE_BYTES, Account, Budget
 from proxy.wire.frames import Buffer
 from tests.net.budgets import LIMIT, MIB, Holders, budgeted, take
 from tests.net.proxied import ask, configured, running
@@ -30,17 +30,19 @@ class Taker:
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     views: list[memoryview] | None = None
 
-    async def run(self, budget: Budget, size_bytes: int) -> None:
+    async def run(self, budget: Budget, size_bytes: int, account: Account | None) -> None:
         with self.scope:
-            self.views = await take(budget, size_bytes)
+            self.views = await take(budget, size_bytes, account)
 
 
-async def started(nursery: trio.Nursery, budget: Budget, *sizes_bytes: int) -> list[Taker]:
+async def started(
+    nursery: trio.Nursery, budget: Budget, *sizes_bytes: int, account: Account | None = None
+) -> list[Taker]:
     """One taker a size, in that order, all as far as they come."""
     takers = []
     for size_bytes in sizes_bytes:
         takers.append(Taker())
-        nursery.start_soon(takers[-1].run, budget, size_bytes)
+        nursery.start_soon(takers[-1].run, budget, size_bytes, account)
         await wait_all_tasks_blocked()
     return takers
 
@@ -85,6 +87,60 @@ async def test_waiting_claims_are_served_in_order(budget: Budget) -> None:
         first.clear()
 
     assert served(takers) == [True, True]
+
+
+async def test_connection_that_holds_least_is_served_first(budget: Budget) -> None:
+    much, little = budget.open_account("a"), budget.open_account("a")
+    held = await take(budget, 8 * MIB, much)
+    kept = await take(budget, 6 * MIB, little)
+    async with trio.open_nursery() as nursery:
+        (late,) = await started(nursery, budget, 6 * MIB, account=much)
+        (early,) = await started(nursery, budget, 6 * MIB, account=little)
+        kept.clear()
+        await wait_all_tasks_blocked()
+        assert served([late, early]) == [False, True]
+
+        held.clear()
+
+    assert served([late]) == [True]
+
+
+async def test_connections_of_a_host_share_what_is_due_to_it(budget: Budget) -> None:
+    held = [await take(budget, 2 * MIB, budget.open_account("many")) for _ in range(7)]
+    other = await take(budget, 2 * MIB, budget.open_account("few"))
+    async with trio.open_nursery() as nursery:
+        (late,) = await started(nursery, budget, 2 * MIB, account=budget.open_account("many"))
+        (early,) = await started(nursery, budget, 2 * MIB, account=budget.open_account("few"))
+        held.pop()
+        await wait_all_tasks_blocked()
+        assert served([late, early]) == [False, True]
+
+        other.clear()
+
+    assert served([late]) == [True]
+
+
+@pytest.mark.usefixtures("autojump_clock")
+async def test_who_holds_much_is_passed_for_two_seconds_at_most(budget: Budget) -> None:
+    account = budget.open_account("a")
+    held = [await take(budget, 8 * MIB, account)]
+    others = [await take(budget, 2 * MIB) for _ in range(4)]
+    async with trio.open_nursery() as nursery:
+        (passed,) = await started(nursery, budget, 2 * MIB, account=account)
+        (other,) = await started(nursery, budget, 2 * MIB)
+        others.pop()
+        await wait_all_tasks_blocked()
+        assert served([passed, other]) == [False, True]
+
+        await trio.sleep(2)
+        (last,) = await started(nursery, budget, 2 * MIB)
+        others.pop()
+        await wait_all_tasks_blocked()
+        assert served([passed, last]) == [True, False]
+
+        held.clear()
+
+    assert served([last]) == [True]
 
 
 async def test_small_frames_pass_while_all_is_used_up_and_others_wait(budget: Budget) -> None:
@@ -144,7 +200,7 @@ async def test_claim_cancelled_during_memory_release_keeps_nothing(budget: Budge
 
 
 async def test_claim_of_a_buffer_grows_and_ends_with_it(budget: Budget) -> None:
-    buffer = Buffer(4 * MIB)
+    buffer, account = Buffer(4 * MIB), Account()
     for size_bytes, claimed_bytes in (
         (RESERVE_BYTES, 0),
         (MIB, MIB),
@@ -152,7 +208,7 @@ async def test_claim_of_a_buffer_grows_and_ends_with_it(budget: Budget) -> None:
         (4 * MIB, 4 * MIB),
         (MIB, 4 * MIB),
     ):
-        await budget.admit(buffer, size_bytes)
+        await budget.admit(buffer, size_bytes, account)
         assert budget.claimed_bytes == claimed_bytes
 
     del buffer
@@ -163,10 +219,10 @@ async def test_first_of_frames_that_all_wait_for_the_rest_of_their_memory_gets_i
     done: list[int] = []
 
     async def receive(number: int) -> None:
-        buffer = Buffer(LIMIT)
-        await budget.admit(buffer, LIMIT // 4)
+        buffer, account = Buffer(LIMIT), Account()
+        await budget.admit(buffer, LIMIT // 4, account)
         await wait_all_tasks_blocked()
-        await budget.admit(buffer, LIMIT)
+        await budget.admit(buffer, LIMIT, account)
         assert budget.claimed_bytes <= LIMIT + 3 * LIMIT // 4
         done.append(number)
 
@@ -181,10 +237,10 @@ async def test_first_of_frames_that_all_wait_for_the_rest_of_their_memory_gets_i
 
 async def test_frame_that_is_complete_is_waited_for_before_the_limit_is_exceeded(budget: Budget) -> None:
     views = await take(budget, MIB)
-    buffer = Buffer(LIMIT)
-    await budget.admit(buffer, MIB)
+    buffer, account = Buffer(LIMIT), Account()
+    await budget.admit(buffer, MIB, account)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(budget.admit, buffer, LIMIT)
+        nursery.start_soon(budget.admit, buffer, LIMIT, account)
         await wait_all_tasks_blocked()
         assert (budget.waiting, budget.claimed_bytes) == (1, 2 * MIB)
 
@@ -320,7 +376,7 @@ async def test_clients_that_read_more_than_the_memory_are_served_and_long_polls_
                     done += 1
                     await stay.wait()
 
-            with trio.fail_after(10):
+            with trio.fail_after(60):
                 async with trio.open_nursery() as nursery:
                     for _ in range(clients):
                         nursery.start_soon(one)

@@ -185,6 +185,8 @@ class ClientConnection:
             client.received_frames,
             client.at_boundary,
             client.is_listening,
+            client.received_bytes,
+            client.is_in_claimed,
             client.sent_bytes,
             not self._outbox.is_empty,
             self._relay.has_unanswered,

@@ -12,6 +12,7 @@ import trio
 from proxy.config import LimitsConfig
 from proxy.errors import LimitReached
 from proxy.net.io.logs import Log
+from proxy.net.io.memory import Budget
 
 __all__ = [
     "ConnectionActivity",
@@ -33,6 +34,9 @@ _LOG_EVERY_S: Final = 10.0
 _LEAST_SENT_BYTES: Final = 64 * 1024
 """The bytes of responses that a client must accept within ``send-timeout``: fewer keep the memory of a response for
 as long as the client likes. Consumers request larger responses, and read one within that time."""
+_LEAST_RECEIVED_BYTES: Final = 64 * 1024
+"""The bytes of a large request that must arrive in ``_RECEIVED_IN_S`` while other requests wait for memory."""
+_RECEIVED_IN_S: Final = 2.0
 _IDLE: Final = "idle-timeout"
 _REMEDIES: Final = {
     "max-connections": "raise it, with the open files that the system allows, or close what is not used",
@@ -42,6 +46,7 @@ _REMEDIES: Final = {
     "max-in-flight": "raise it, or have the client wait for its answers",
     "max-fetch-partitions": "raise it, or divide the partitions among more consumers",
     "handshake-timeout": "see what connects there: Kafka's clients send a request at once",
+    "request-memory": "raise it, or see why this client sends its large requests slowly",
     "request-timeout": "raise it where the way to the client is slow",
     _IDLE: "raise it where clients do not connect again by themselves",
     "send-timeout": "raise it where consumers take that long between two polls",
@@ -146,6 +151,10 @@ class ConnectionActivity:
     """Whether no byte of a next request has arrived."""
     is_reading: bool
     """Whether Sidefetch waits for bytes of the client; not while it handles a request, or waits for memory."""
+    received_bytes: int
+    """The number of bytes received since the start of the connection."""
+    is_in_claimed: bool
+    """Whether a request is incomplete that has claimed memory."""
     sent_bytes: int
     """The number of bytes sent since the start of the connection."""
     has_unsent: bool
@@ -160,23 +169,31 @@ class Deadlines:
     def __init__(self, config: LimitsConfig, now_s: float) -> None:
         """Start all timeouts at *now_s*, on trio's clock."""
         self._config = config
-        self._began_s = self._changed_s = self._request_s = self._sent_s = now_s
-        self._frames = self._sent_bytes = self._progress_bytes = 0
+        self._began_s = self._changed_s = self._request_s = self._sent_s = self._received_s = now_s
+        self._frames = self._sent_bytes = self._progress_bytes = self._received_bytes = 0
 
-    def find_expired(self, activity: ConnectionActivity, now_s: float) -> LimitReached | None:
+    def find_expired(
+        self, activity: ConnectionActivity, now_s: float, *, is_memory_short: bool = False
+    ) -> LimitReached | None:
         """Return the error with which the connection must be closed, or None if no timeout has expired.
 
         *activity* is that at *now_s*, on trio's clock. It is compared with that of the previous call, so that
-        timeouts are as precise as the calls are frequent. A timeout expires if, for its time,
+        timeouts are as precise as the calls are frequent. *is_memory_short* says whether requests wait for memory.
+        A timeout expires if, for its time,
 
         - send: bytes were waiting to be sent, and the client accepted less than 64 KiB;
         - handshake: the connection was open, and no request was complete;
         - request: a request was incomplete, although Sidefetch was reading;
+        - memory (2 s): less than 64 KiB of an incomplete request arrived, which holds memory for which others wait;
         - idle: nothing was received or sent, and no response was due.
         """
         config = self._config
         if activity.frames != self._frames or activity.is_at_boundary or not activity.is_reading:
             self._request_s = now_s
+        received_bytes = activity.received_bytes - self._received_bytes
+        is_slow = is_memory_short and activity.is_in_claimed and activity.is_reading
+        if received_bytes >= _LEAST_RECEIVED_BYTES or not is_slow:
+            self._received_s, self._received_bytes = now_s, activity.received_bytes
         if activity.sent_bytes - self._progress_bytes >= _LEAST_SENT_BYTES or not activity.has_unsent:
             self._sent_s, self._progress_bytes = now_s, activity.sent_bytes
         if (
@@ -194,6 +211,11 @@ class Deadlines:
             return LimitReached("handshake-timeout", f"no request within {config.handshake_timeout_s:g} s")
         if now_s - self._request_s >= config.request_timeout_s:
             return LimitReached("request-timeout", f"a request incomplete after {config.request_timeout_s:g} s")
+        if now_s - self._received_s >= _RECEIVED_IN_S:
+            return LimitReached(
+                "request-memory",
+                f"{received_bytes} bytes of a large request in {_RECEIVED_IN_S:g} s, while others wait",
+            )
         if now_s - self._changed_s >= config.idle_timeout_s:
             return LimitReached(_IDLE, f"silent for {config.idle_timeout_s:g} s")
         return None
@@ -208,11 +230,13 @@ class TimedConnection(Protocol):
         """Close the connection; *why* is the timeout that has expired."""
 
 
-async def enforce_timeouts(connections: Callable[[], Collection[TimedConnection]], config: LimitsConfig) -> None:
+async def enforce_timeouts(
+    connections: Callable[[], Collection[TimedConnection]], config: LimitsConfig, budget: Budget
+) -> None:
     """Check the timeouts of all open connections for ever, and end each connection of which one has expired.
 
-    *connections* returns the open connections. They are checked once a second, or four times within the shortest
-    timeout if that is under 4 s. A check takes microseconds for each connection.
+    *connections* returns the open connections, *budget* is that of their requests. They are checked once a second,
+    or four times within the shortest timeout if that is under 4 s. A check takes microseconds for each connection.
     """
     shortest_s = min(
         config.handshake_timeout_s, config.request_timeout_s, config.idle_timeout_s, config.send_timeout_s
@@ -225,6 +249,6 @@ async def enforce_timeouts(connections: Callable[[], Collection[TimedConnection]
         current = list(connections())
         known = {each: known.get(each) or Deadlines(config, now_s - every_s) for each in current}
         for each, deadlines in known.items():
-            expired = deadlines.find_expired(each.get_activity(), now_s)
+            expired = deadlines.find_expired(each.get_activity(), now_s, is_memory_short=bool(budget.waiting))
             if expired is not None:
                 each.end(expired)

@@ -1,7 +1,9 @@
-"""Memory budgets for received frames: a frame that does not fit waits until memory is free, and does not fail."""
+"""Memory budgets for received frames: a frame that does not fit waits until memory is free, and does not fail.
+
+Whoever holds least is served first.
+"""
 
 import weakref
-from collections import deque
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import Final
@@ -12,10 +14,12 @@ import trio
 from proxy.net.io.logs import Log
 from proxy.wire.frames import Buffer
 
-__all__ = ["RESERVE_BYTES", "Budget"]
+__all__ = ["RESERVE_BYTES", "Account", "Budget"]
 
 RESERVE_BYTES: Final = 64 * 1024
 """The part of a frame that claims no memory: each connection receives at most one frame at a time."""
+_LONGEST_PASSED_S: Final = 2.0
+"""The time after which a waiting frame is passed by no other, however little that holds."""
 _COMPLAIN_EVERY_S: Final = 60.0
 
 
@@ -30,9 +34,19 @@ class _Holder:
 
 
 @attrs.define(eq=False)
+class Account:
+    """The memory that one connection has claimed of a budget, for the frames that it receives."""
+
+    host: "Account | None" = None
+    """The account of all connections of the same host; None if this is such an account."""
+    claimed_bytes: int = 0
+
+
+@attrs.define(eq=False)
 class _Claim:
     """The memory of one frame; it grows while the frame arrives."""
 
+    account: Account
     size_bytes: int = 0
 
 
@@ -40,6 +54,7 @@ class _Claim:
 class _Waiter:
     claim: _Claim
     more_bytes: int
+    since_s: float
     granted: trio.Event = attrs.field(factory=trio.Event)
 
 
@@ -47,10 +62,11 @@ class Budget:
     """A limit on the memory of all frames that are received from brokers, or of all frames from clients.
 
     A frame of over 64 KiB claims memory while it arrives, at most four times what has arrived, and waits while the
-    claim would exceed the limit. Its claim lasts until the last view of its buffer is gone. Claims are granted in
-    order of arrival, so that none starves. If all memory is claimed by frames that have arrived in part and wait
-    for more, the first of them gets it. So a frame that is larger than the limit is received, too, and the limit
-    is exceeded by at most one frame.
+    claim would exceed the limit. Its claim lasts until the last view of its buffer is gone. Memory is granted to
+    the host that holds least, and there to the connection that holds least; after 2 s, in order of arrival, so
+    that none starves. If all memory is claimed by frames that have arrived in part and wait for more, the first of
+    them gets it. So a frame that is larger than the limit is received, too, and the limit is exceeded by at most
+    one frame.
 
     While a frame waits, the budget reclaims memory from holders that can fetch their data again
     (``register_holder``), oldest first, the next one after the previous one has called ``remove_holder``.
@@ -79,7 +95,9 @@ class Budget:
         """By the id of the buffer."""
         self._exceeding: _Claim | None = None
         """The last frame that got memory beyond the limit: it comes first until it is complete."""
-        self._waiters: deque[_Waiter] = deque()
+        self._hosts: weakref.WeakValueDictionary[str, Account] = weakref.WeakValueDictionary()
+        self._waiters: list[_Waiter] = []
+        """In order of arrival, behind the one of ``_exceeding``."""
         self._holders: dict[Hashable, _Holder] = {}
         self._dropping: Hashable | None = None
         """The holder that must drop its memory and has not called ``remove_holder`` yet; None without one."""
@@ -99,8 +117,15 @@ class Budget:
         """
         return bool(self._waiters) or self.claimed_bytes > self.limit_bytes
 
-    async def admit(self, buffer: Buffer, size_bytes: int) -> None:
-        """Wait until the budget has room for the first *size_bytes* of *buffer*, and claim them.
+    def open_account(self, host: str) -> Account:
+        """Return a new account, for a connection to or from *host*."""
+        of_host = self._hosts.get(host)
+        if of_host is None:
+            of_host = self._hosts[host] = Account()
+        return Account(of_host)
+
+    async def admit(self, buffer: Buffer, size_bytes: int, account: Account) -> None:
+        """Wait until the budget has room for the first *size_bytes* of *buffer*, and claim them for *account*.
 
         The claim ends when the buffer and all views of it are gone. Up to 64 KiB (``RESERVE_BYTES``) claim nothing,
         and never wait.
@@ -109,7 +134,7 @@ class Budget:
             return
         claim = self._claims.get(id(buffer))
         if claim is None:
-            claim = self._claims[id(buffer)] = _Claim()
+            claim = self._claims[id(buffer)] = _Claim(account)
             weakref.finalize(buffer, self._release, id(buffer)).atexit = False
         if size_bytes > claim.size_bytes:
             await self._grow(claim, size_bytes - claim.size_bytes)
@@ -141,10 +166,10 @@ class Budget:
         if not self._waiters and self._has_room(more_bytes):
             self._grant(claim, more_bytes)
             return
-        waiter = _Waiter(claim, more_bytes)
+        waiter = _Waiter(claim, more_bytes, trio.current_time())
         self._token = trio.lowlevel.current_trio_token()
         if claim is self._exceeding:
-            self._waiters.appendleft(waiter)
+            self._waiters.insert(0, waiter)
         else:
             self._waiters.append(waiter)
         self._on_wait()
@@ -171,23 +196,40 @@ class Budget:
 
     def _grant(self, claim: _Claim, more_bytes: int) -> None:
         claim.size_bytes += more_bytes
+        self._count(claim, more_bytes)
+
+    def _count(self, claim: _Claim, more_bytes: int) -> None:
+        """Count *more_bytes*; without a call, so that no other thread's ``_release`` comes between."""
         self.claimed_bytes += more_bytes
+        account = claim.account
+        account.claimed_bytes += more_bytes
+        if account.host is not None:
+            account.host.claimed_bytes += more_bytes
 
     def _grant_claims(self) -> None:
-        while self._waiters:
-            first = self._waiters[0]
-            has_room = self._has_room(first.more_bytes)
-            if has_room or self._is_stuck:
-                if not has_room:
-                    self._exceeding = first.claim
-                self._waiters.popleft()
-                self._grant(first.claim, first.more_bytes)
-                first.granted.set()
-            elif self._dropping is None and self._holders:
+        for waiter in self._in_order():
+            while not (has_room := self._has_room(waiter.more_bytes)) and not self._is_stuck:
+                if self._dropping is not None or not self._holders:
+                    return
                 self._dropping = oldest = min(self._holders, key=lambda key: self._holders[key].since_s)
                 self._holders.pop(oldest).drop()
-            else:
-                return
+            if not has_room:
+                self._exceeding = waiter.claim
+            self._waiters.remove(waiter)
+            self._grant(waiter.claim, waiter.more_bytes)
+            waiter.granted.set()
+
+    def _in_order(self) -> list[_Waiter]:
+        """Return the waiting frames in the order in which they get memory."""
+        passed_s = trio.current_time() - _LONGEST_PASSED_S
+
+        def rank(waiter: _Waiter) -> tuple[int, int]:
+            if waiter.claim is self._exceeding or waiter.since_s <= passed_s:
+                return -1, 0
+            account = waiter.claim.account
+            return account.host.claimed_bytes if account.host else 0, account.claimed_bytes
+
+        return sorted(self._waiters, key=rank)
 
     @property
     def _is_stuck(self) -> bool:
@@ -196,7 +238,7 @@ class Budget:
 
     def _release(self, key: int) -> None:
         claim = self._claims.pop(key)
-        self.claimed_bytes -= claim.size_bytes
+        self._count(claim, -claim.size_bytes)
         if claim is self._exceeding:
             self._exceeding = None
         self._schedule_grants()

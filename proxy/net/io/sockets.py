@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Self
 
 import trio
 
-from proxy.net.io.memory import Budget
+from proxy.net.io.memory import Account, Budget
 from proxy.net.io.tls import TlsSocket
 from proxy.wire.frames import QUICK_BYTES, Chunks, FrameReader, Piece, SizeCheck
 
@@ -78,6 +78,7 @@ class FrameSocket:
         _enable_keep_alive(self._socket)
         self._frames = FrameReader(max_frame_bytes, check_size)
         self._budget = budget
+        self._account = Account() if budget is None else budget.open_account(self.peer.rpartition(":")[0])
         self.on_large_frame: Callable[[], None] = _do_nothing
         """Called after the size field of a frame of over 16 KiB has arrived, before memory is claimed for it."""
         self._large_frames = 0
@@ -88,7 +89,7 @@ class FrameSocket:
         """The longest time without a byte in the middle of a frame; after it ``receive`` raises TimeoutError."""
         self._turns = 0
         self._low_water = 1
-        self.received_frames = 0
+        self.received_frames = self.received_bytes = 0
         self.sent_bytes = 0
         self.is_listening = False
         """Whether ``receive`` currently waits for bytes of the peer."""
@@ -97,6 +98,11 @@ class FrameSocket:
     def at_boundary(self) -> bool:
         """Whether no frame is incomplete: no byte was received behind the frames that ``receive`` has returned."""
         return self._frames.at_boundary
+
+    @property
+    def is_in_claimed(self) -> bool:
+        """Whether a frame has arrived in part that has claimed memory of the budget."""
+        return self._frames.buffer is not None
 
     def __enter__(self) -> Self:
         return self
@@ -156,6 +162,7 @@ class FrameSocket:
             if self._turns >= _TURNS:
                 self._turns = 0
                 await trio.lowlevel.checkpoint()
+            self.received_bytes += size
             frames = self._frames.process_received(size)
             if frames:
                 self.received_frames += len(frames)
@@ -191,7 +198,7 @@ class FrameSocket:
             frames.allocate()
             return
         began_s = trio.current_time()
-        await budget.admit(frames.buffer, frames.needed_bytes)
+        await budget.admit(frames.buffer, frames.needed_bytes, self._account)
         frames.allocate()
         self.on_memory_claimed(trio.current_time() - began_s)
         if budget.is_short:
