@@ -55,6 +55,9 @@ ADVICE: Final[Mapping[str, Remedy]] = {
     "response-stalled": Remedy(
         "A broker stopped in the middle of a response", "Check that broker's load, and the network to it."
     ),
+    "broker-connection-timed-out": Remedy(
+        "A broker's host did not answer on an open connection", "Check that host, and the network to it."
+    ),
     "fetch-connection-closed": Remedy(
         "A broker answered a fetch late, or with a response that does not match it, or is older than Kafka 0.11",
         "Check that broker's load and the network; report a wrong response with the broker's version.",

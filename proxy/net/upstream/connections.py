@@ -236,9 +236,12 @@ class UpstreamConnections:
                 del frame
                 if self._wait_until_drained is not None:
                     await self._wait_until_drained()
-        except TimeoutError as stalled:
-            node_id = self.node_of(link)
-            self._options.log.warning("response-stalled", every_s=5, per=node_id, node=node_id, reason=stalled)
+        except TimeoutError as wrong:
+            node_id, log = self.node_of(link), self._options.log
+            if wrong.errno is None:
+                log.warning("response-stalled", every_s=5, per=node_id, node=node_id, reason=wrong)
+            else:  # the kernel's error, such as ETIMEDOUT
+                log.warning("broker-connection-timed-out", every_s=5, per=node_id, node=node_id, reason=wrong)
         except (OSError, MalformedFrame):
             pass  # the connection is lost, and the caller reports it
 
