@@ -24,8 +24,8 @@ _BACKLOG: Final = 4096
 """The most connections that wait to be accepted. Thousands of clients may reconnect to a gateway at once; beyond
 this, the kernel drops their packets, and they try again after one second, then three. The system limits it, too
 (``net.core.somaxconn``)."""
-_NO_IPV6: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
-"""Errors of ``::1`` on a host with IPv4 only."""
+_NO_SUCH_ADDRESS: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+"""Errors of an IPv6 address that this host does not have, such as ``::1`` on a host with IPv4 only."""
 
 
 class Listeners:
@@ -52,34 +52,40 @@ class Listeners:
         Raises: ConfigError: a host cannot be resolved or is not local, or a port is taken.
         """
         for address in self._config.listen:
-            hosts = await self._resolve(address)
+            what = f"listen: {address}"
+            hosts = await self._resolve(address, what)
             self._hosts += [host for host in hosts if host not in self._hosts]
-            self._serve(None, self._listen(hosts, address.port, f"listen: {address}"))
+            self._serve(None, self._listen(hosts, address.port, what))
             self._log.info("listening", address=address)
 
     async def open_transparent(self, handler: Callable[[trio.SocketStream], Awaitable[None]]) -> None:
         """Open the listeners for redirected connections, on the addresses of the option ``transparent``.
 
-        *handler* serves each connection. On a host without IPv6, IPv6 addresses are skipped: the author of a
-        Kubernetes manifest cannot know the host.
+        *handler* serves each connection. IPv6 addresses that this host does not have are skipped: the author of a
+        Kubernetes manifest cannot know whether the host has IPv6.
 
         Raises: ConfigError: a host cannot be resolved or is not local, a port is taken, or all addresses were
             skipped.
         """
         opened: list[trio.SocketListener] = []
+        skipped = ""
         for address in self._config.transparent:
-            hosts = await self._resolve(address)
+            what = f"transparent: {address}"
+            hosts = await self._resolve(address, what)
             try:
-                opened += self._listen(hosts, address.port, f"transparent: {address}")
+                opened += self._listen(hosts, address.port, what)
             except ConfigError as wrong:
                 cause = wrong.__cause__
-                if ":" not in address.host or not isinstance(cause, OSError) or cause.errno not in _NO_IPV6:
+                if ":" not in address.host or not isinstance(cause, OSError) or cause.errno not in _NO_SUCH_ADDRESS:
                     raise
-                self._log.info("listen-address-skipped", address=address, reason="this host has no IPv6")
+                has_no_ipv6 = cause.errno == errno.EAFNOSUPPORT or address.host == "::1"
+                reason = "this host has no IPv6" if has_no_ipv6 else "this host does not have this address"
+                skipped = f"{what}: {reason}"
+                self._log.info("listen-address-skipped", address=address, reason=reason)
             else:
                 self._log.info("listening", redirected=address)
         if not opened:
-            raise ConfigError("transparent: this host has no IPv6; accepted: 127.0.0.1:PORT, too")
+            raise ConfigError(f"{skipped}; accepted: 127.0.0.1:PORT, too")
         self._nursery.start_soon(partial(trio.serve_listeners, handler, opened, handler_nursery=self._nursery))
 
     def open_for(self, node_id: BrokerId) -> int | None:
@@ -128,13 +134,15 @@ class Listeners:
                 self._log.info("listening", node=node_id, port=port)
                 return port
 
-    async def _resolve(self, address: Address) -> list[str]:
+    async def _resolve(self, address: Address, what: str) -> list[str]:
         try:
             found = await trio.socket.getaddrinfo(
                 address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )
         except OSError as wrong:
-            raise ConfigError(f"listen: {address} cannot be resolved ({wrong})") from wrong
+            raise ConfigError(
+                f"{what} cannot be resolved ({wrong}); accepted: a name or address of this host"
+            ) from wrong
         return list(dict.fromkeys(str(each[4][0]) for each in found))
 
     def _listen(self, hosts: Sequence[str], port: int, what: str) -> list[trio.SocketListener]:

@@ -386,7 +386,29 @@ async def test_a_host_without_ipv6_is_listened_on_without_it(monkeypatch: pytest
         with pytest.raises(ExceptionGroup) as refused:
             async with running(cluster, configured(cluster.bootstrap, transparent=both[:1])):
                 pass
-    assert refused.group_contains(ConfigError, match="transparent: this host has no IPv6")
+    assert refused.group_contains(ConfigError, match=r"transparent: \[::1\]:\d+: this host has no IPv6;")
+
+
+async def test_ipv6_address_of_another_host_is_skipped_with_that_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.net.downstream.listeners._listening_socket", _without_ipv6)
+    async with embedded_cluster(brokers=1) as cluster:
+        port = free_port_range(1)
+        both = (Address("2001:db8::1", port), Address("127.0.0.1", port))
+        async with running(cluster, configured(cluster.bootstrap, transparent=both)) as it:
+            (skipped,) = it.logged("listen-address-skipped")
+
+    assert "this host does not have this address" in skipped
+
+
+@pytest.mark.parametrize("option", ["listen", "transparent"])
+async def test_name_that_cannot_be_resolved_is_reported_with_its_option(option: str) -> None:
+    async with embedded_cluster(brokers=1) as cluster:
+        unknown = (Address("nowhere.invalid", free_port_range(1)),)
+        with pytest.raises(ExceptionGroup) as refused:
+            async with running(cluster, configured(cluster.bootstrap, **{option: unknown})):
+                pass
+
+    assert refused.group_contains(ConfigError, match=f"^{option}: nowhere.invalid:.* cannot be resolved")
 
 
 _listening_socket = Listeners._listen.__globals__["_listening_socket"]
