@@ -127,6 +127,8 @@ class EmitRecord:
 class Worker(enum.Enum):
     """The part of a client connection that runs a long computation in a thread."""
 
+    REQUEST = "request"
+    """The relay: it decodes a large fetch of the client."""
     READER = "reader"
     """The reader: conversion of records."""
     PASS = "pass"  # noqa: S105
@@ -139,8 +141,8 @@ class Worker(enum.Enum):
 class RunInThread:
     """A command: call ``run`` in a thread, then notify the worker that it has ended.
 
-    The pass-through connection gets the result; the reader does not need it. The reader has at most one such call
-    at a time; those of the pass-through connection run one after another.
+    The reader does not need the result. Relay and reader each have at most one such call at a time; those of the
+    pass-through connection run one after another.
     """
 
     worker: Worker

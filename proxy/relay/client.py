@@ -2,7 +2,7 @@
 
 import enum
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final, assert_never
 
@@ -10,7 +10,7 @@ import attrs
 
 from proxy.cluster.topology import BrokerId, Topology
 from proxy.config.allowed_apis import API_NAMES
-from proxy.errors import ClientProtocolError, MalformedFrame
+from proxy.errors import ClientProtocolError, LimitReached, MalformedFrame, ProxyError
 from proxy.events import ClientRecord
 from proxy.fetch.cache import LogCache
 from proxy.fetch.commands import Answered, ReaderCommand
@@ -36,6 +36,7 @@ from proxy.relay.commands import (
     MetadataUpdated,
     PrincipalChanged,
     Reply,
+    RunInThread,
     ThreadFinished,
     Tick,
     Worker,
@@ -49,10 +50,13 @@ from proxy.wire.addresses import AddressMap
 from proxy.wire.apis import ApiKey, is_accepted
 from proxy.wire.frames import SIZE_BYTES
 from proxy.wire.headers import RequestHeader, read_request_header
+from proxy.wire.primitives import Cursor
 
 __all__ = ["ClientRelay", "Sasl"]
 
 _MOST_WAITING_BYTES: Final = 64 * 1024
+_QUICK_FETCH_BYTES: Final = 64 * 1024
+"""The largest fetch that is always decoded in the event loop: with 2,000 topics, it takes a few milliseconds."""
 _COPIES: Final = 3
 """The memory of a parsed request, relative to its frame: a copy of that, the names of topics, and the entries."""
 _SERVED_BY_ALL: Final = 4
@@ -130,6 +134,8 @@ class ClientRelay:
         self._repeats = fetch.Repeats()
         self.is_rested = False
         """Whether the memory of the client's last fetch was freed, so that the next one costs more."""
+        self._decoding: ClientFrame | None = None
+        """The fetch that a thread decodes; the client's next request is read after it."""
         self._fetches: deque[_Fetch] = deque()
         self._answering_slot: Slot | None = None
         """The slot of the fetch that the reader is answering."""
@@ -144,11 +150,11 @@ class ClientRelay:
         """Whether the caller may read the client's next request.
 
         False while as many requests are unanswered as the limit allows, while earlier requests wait in Sidefetch to
-        be sent to the broker (``PassThrough.takes_requests``), or while fetches of over 64 KiB in total wait for
-        the response to an earlier one: they take much more memory than their frames.
+        be sent to the broker (``PassThrough.takes_requests``), while a thread decodes a fetch, or while fetches of
+        over 64 KiB in total wait for the response to an earlier one: they take much more memory than their frames.
         """
         is_small = sum(each.frame_bytes for each in self._fetches) <= _MOST_WAITING_BYTES
-        return not self.is_full and is_small and self._pass_through.takes_requests
+        return not (self.is_full or self._decoding) and is_small and self._pass_through.takes_requests
 
     @property
     def is_full(self) -> bool:
@@ -158,12 +164,17 @@ class ClientRelay:
     @property
     def has_unanswered(self) -> bool:
         """Whether a request of the client is unanswered; the connection does not count as idle then."""
-        return len(self._pipeline) > 0
+        return len(self._pipeline) > 0 or self._decoding is not None
 
     @property
     def is_preparing_fetch(self) -> bool:
         """Whether a fetch is unanswered, and waits for more than long polls of brokers."""
-        return bool(self._fetches) or self._reader.is_preparing
+        return self._has_waiting_fetch or self._reader.is_preparing
+
+    @property
+    def _has_waiting_fetch(self) -> bool:
+        """Whether the reader has not begun with a fetch of the client."""
+        return bool(self._fetches) or self._decoding is not None
 
     @property
     def fetch_bytes(self) -> int:
@@ -213,7 +224,7 @@ class ClientRelay:
 
         The next fetch costs as much as the first one of the connection.
         """
-        if self._fetches or self._reader.is_answering:
+        if self._has_waiting_fetch or self._reader.is_answering:
             return False
         self._reader.rest(now_s)
         self._repeats = fetch.Repeats()
@@ -226,6 +237,7 @@ class ClientRelay:
         Objects of a connection refer to each other: what they hold would stay until the next garbage collection.
         """
         self._fetches.clear()
+        self._decoding = None
         self._reader.leave(now_s)
         self.rest(now_s)
 
@@ -252,12 +264,7 @@ class ClientRelay:
                     self._pass_through.handle_coordinator_response(frame, now_s), now_s
                 )
             case ThreadFinished(worker, result):
-                if worker is Worker.READER:
-                    yield from self._process_reader(self._reader.converted(now_s), now_s)
-                else:
-                    yield from self._process_pass_through(
-                        self._pass_through.handle_thread_result(result, now_s), now_s
-                    )
+                yield from self._handle_thread_result(worker, result, now_s)
             case Tick():
                 self._pass_through.tick(now_s)
                 yield from self._send_ready()
@@ -270,6 +277,18 @@ class ClientRelay:
             case never:
                 assert_never(never)
 
+    def _handle_thread_result(self, worker: Worker, result: object, now_s: float) -> Iterator[Command]:
+        match worker:
+            case Worker.REQUEST:
+                yield from self._handle_decoded(result, now_s)
+            case Worker.READER:
+                yield from self._process_reader(self._reader.converted(now_s), now_s)
+            case Worker.PASS | Worker.ADDRESSES:
+                commands = self._pass_through.handle_thread_result(result, now_s)
+                yield from self._process_pass_through(commands, now_s)
+            case never:
+                assert_never(never)
+
     # ------------------------------------------------------------------------------------------- requests
 
     def _handle_request(self, arrival: ClientFrame, now_s: float) -> Iterator[Command]:
@@ -279,42 +298,70 @@ class ClientRelay:
             return
         try:
             header, cursor = read_request_header(frame)
-            key, version = header.api_key, header.api_version
             if self._api_usage is not None:
                 self._api_usage.add_request(header, frame)
-            is_allowed = is_accepted(key, version, self._limits.apis)
-            if key == ApiKey.FETCH and is_allowed:
-                if self._sasl is Sasl.REQUIRED and not self._pass_through.identity.is_known:
-                    raise ClientProtocolError("it fetches without having logged in")
-                request = self._repeats.read(header, cursor, self._limits.fetch_partitions)
-                passes_all = version >= _SERVED_BY_ALL or self._bypass.is_forced
-                if passes_all and self._bypass.decide(request, arrival.bypass, self._topology):
-                    refuse_follower(request.replica_id)
-                    yield from self._process_pass_through(
-                        self._pass_through.forward_request(header, frame, now_s), now_s
-                    )
-                    self._replace_reader(now_s)
-                else:
-                    yield from self._close_abandoned_session(header, now_s)
-                    frame_bytes, slot = SIZE_BYTES + len(frame), self._pipeline.add_slot()
-                    self._fetches.append(_Fetch(request, frame_bytes, slot, arrival.share_reads_except))
-                    yield from self._start_next_fetch(now_s)
-                return
-            if key == ApiKey.API_VERSIONS and not is_allowed:
-                self._pipeline.add_slot().pieces = [
-                    api_versions.unsupported_version_response(header.correlation_id)
-                ]
-                yield from self._send_ready()
-                return
-            if not is_allowed:
-                if is_accepted(key, version):
-                    raise ClientProtocolError(f"{API_NAMES[key]} is not one of allowed-apis")
-                raise ClientProtocolError(f"API {key} v{version} is not known to Sidefetch")
-            if key == ApiKey.METADATA:
-                yield from self._process_reader(self._reader.look_again(now_s), now_s)
-            yield from self._process_pass_through(self._pass_through.forward_request(header, frame, now_s), now_s)
+            if not is_accepted(header.api_key, header.api_version, self._limits.apis):
+                yield from self._refuse_request(header)
+            elif header.api_key == ApiKey.FETCH:
+                yield from self._read_fetch(arrival, header, cursor, now_s)
+            else:
+                if header.api_key == ApiKey.METADATA:
+                    yield from self._process_reader(self._reader.look_again(now_s), now_s)
+                commands = self._pass_through.forward_request(header, frame, now_s)
+                yield from self._process_pass_through(commands, now_s)
         except MalformedFrame as wrong:
-            raise ClientProtocolError(f"malformed request: {wrong}") from wrong
+            raise _malformed_request(wrong) from wrong
+
+    def _refuse_request(self, header: RequestHeader) -> Iterator[Command]:
+        """Answer ApiVersions in an unknown version; refuse any other request whose API or version is not allowed.
+
+        Raises: ClientProtocolError: it is another request.
+        """
+        key, version = header.api_key, header.api_version
+        if key == ApiKey.API_VERSIONS:
+            self._pipeline.add_slot().pieces = [api_versions.unsupported_version_response(header.correlation_id)]
+            yield from self._send_ready()
+        elif is_accepted(key, version):
+            raise ClientProtocolError(f"{API_NAMES[key]} is not one of allowed-apis")
+        else:
+            raise ClientProtocolError(f"API {key} v{version} is not known to Sidefetch")
+
+    def _read_fetch(
+        self, arrival: ClientFrame, header: RequestHeader, cursor: Cursor, now_s: float
+    ) -> Iterator[Command]:
+        """Decode a fetch, in a thread if it is large and not a repetition of the last one; then take it."""
+        if self._sasl is Sasl.REQUIRED and not self._pass_through.identity.is_known:
+            raise ClientProtocolError("it fetches without having logged in")
+        read = partial(self._repeats.read, header, cursor, self._limits.fetch_partitions)
+        if len(arrival.frame) <= _QUICK_FETCH_BYTES or self._repeats.is_repeated(header, arrival.frame):
+            yield from self._take_fetch(arrival, read(), now_s)
+        else:
+            self._decoding = arrival
+            yield RunInThread(Worker.REQUEST, partial(_read_in_thread, read))
+
+    def _handle_decoded(self, decoded: object, now_s: float) -> Iterator[Command]:
+        """Take a fetch that a thread has decoded; raise the error if it could not be decoded."""
+        arrival, self._decoding = self._decoding, None
+        assert arrival is not None
+        if isinstance(decoded, ProxyError):
+            raise decoded
+        assert isinstance(decoded, fetch.FetchRequest)
+        yield from self._take_fetch(arrival, decoded, now_s)
+
+    def _take_fetch(self, arrival: ClientFrame, request: fetch.FetchRequest, now_s: float) -> Iterator[Command]:
+        """Forward a fetch to the broker if a bypass rule says so; else answer it after all earlier requests."""
+        header = request.header
+        can_forward = header.api_version >= _SERVED_BY_ALL or self._bypass.is_forced
+        if can_forward and self._bypass.decide(request, arrival.bypass, self._topology):
+            refuse_follower(request.replica_id)
+            commands = self._pass_through.forward_request(header, arrival.frame, now_s)
+            yield from self._process_pass_through(commands, now_s)
+            self._replace_reader(now_s)
+        else:
+            yield from self._close_abandoned_session(header, now_s)
+            frame_bytes, slot = SIZE_BYTES + len(arrival.frame), self._pipeline.add_slot()
+            self._fetches.append(_Fetch(request, frame_bytes, slot, arrival.share_reads_except))
+            yield from self._start_next_fetch(now_s)
 
     def _close_abandoned_session(self, client: RequestHeader, now_s: float) -> Iterator[Command]:
         """Close the fetch session that the broker created in a forwarded fetch of the client; drop the response."""
@@ -395,3 +442,17 @@ class ClientRelay:
     def _send_ready(self) -> Iterator[Command]:
         for pieces, record in self._pipeline.take_ready():
             yield Reply(pieces, record)
+
+
+def _malformed_request(wrong: MalformedFrame) -> ClientProtocolError:
+    return ClientProtocolError(f"malformed request: {wrong}")
+
+
+def _read_in_thread(read: Callable[[], fetch.FetchRequest]) -> fetch.FetchRequest | ProxyError:
+    """Return the fetch that *read* decodes, or the error for which the client's connection must be closed."""
+    try:
+        return read()
+    except MalformedFrame as wrong:
+        return _malformed_request(wrong)
+    except LimitReached as wrong:
+        return wrong

@@ -17,6 +17,7 @@ from proxy.net.io.logs import Log
 from proxy.net.upstream import brokers, topology
 from proxy.net.upstream.brokers import BrokerConnection
 from proxy.net.upstream.topology import TopologyCallback, TopologyService
+from proxy.wire import messages
 from proxy.wire.fetch import Topic, TopicId
 from tests.net.proxied import Proxied, ask, proxied, running
 
@@ -214,7 +215,7 @@ async def test_metadata_of_many_partitions_is_read_in_threads(
     monkeypatch: pytest.MonkeyPatch, partitions: int, *, is_large: bool
 ) -> None:
     loop, others = threading.get_ident(), list[str]()
-    decode, update = brokers.messages.read_response, Topology.with_metadata
+    decode, update = messages.read_response, Topology.with_metadata
 
     def note(what: str) -> None:
         if threading.get_ident() != loop:
@@ -231,7 +232,7 @@ async def test_metadata_of_many_partitions_is_read_in_threads(
     async with embedded_cluster() as cluster:
         cluster.create_topic("t", partitions)
         async with service(cluster) as it:
-            monkeypatch.setattr(brokers.messages, "read_response", noted_decode)
+            monkeypatch.setattr(messages, "read_response", noted_decode)
             monkeypatch.setattr(Topology, "with_metadata", noted_update)
             refreshed = trio.Event()
             it.request_refresh(frozenset({"t"}), lambda _: refreshed.set())

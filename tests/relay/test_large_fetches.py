@@ -2,7 +2,18 @@
 
 import pytest
 
-from proxy.relay.commands import FetchMemoryShort, Reply, Tick
+from proxy.errors import ClientProtocolError, LimitReached
+from proxy.relay.commands import (
+    Command,
+    FetchMemoryShort,
+    OpenLink,
+    Reply,
+    RunInThread,
+    ThreadFinished,
+    Tick,
+)
+from proxy.wire.fetch import FETCH, FetchOptions, FetchPartition, PartitionKey, write_request
+from proxy.wire.headers import RequestHeader
 from tests.relay.playbook import LONG_POLL, Part, Play, of_type, topology
 
 MANY = 5_000
@@ -33,6 +44,63 @@ def test_large_fetch_is_found_and_requested_in_parts() -> None:
     (reply,) = of_type(Reply, [*play.answer(dict.fromkeys(rest, Part(0, 5))), *play.wait(0.5)])
     assert reply.record is not None
     assert reply.record.answered == MANY
+
+
+def large(offset: int = 0, partitions: int = MANY, correlation_id: int = 1) -> bytes:
+    """A fetch of ``t`` with its size."""
+    wanted = {PartitionKey("t", partition): FetchPartition(offset, 1 << 20) for partition in range(partitions)}
+    header = RequestHeader(FETCH, 11, correlation_id, "the-client")
+    return write_request(header, FetchOptions(500, 1), 0, -1, wanted, ())
+
+
+def finish(play: Play, work: RunInThread) -> list[Command]:
+    return play.handle(ThreadFinished(work.worker, work.run()))
+
+
+def test_large_fetch_is_decoded_in_a_thread_before_the_next_request_is_read() -> None:
+    play = Play(topology(MANY), works=False)
+
+    (decoding,) = play.request(large())
+    assert isinstance(decoding, RunInThread)
+    assert not play.relay.takes_requests
+    assert play.relay.is_preparing_fetch
+    assert play.relay.has_unanswered
+    assert not play.relay.rest(play.now_s)
+
+    assert of_type(OpenLink, finish(play, decoding)) == [OpenLink(LONG_POLL, "the-client")]
+    play.open(LONG_POLL)
+    play.wait(0)
+    assert len(play.asked[0].offsets) == 2_000
+
+
+def test_repetition_of_a_large_fetch_needs_no_thread() -> None:
+    play = Play(topology(MANY), works=False)
+    (decoding,) = of_type(RunInThread, play.request(large()))
+    finish(play, decoding)
+
+    assert of_type(RunInThread, play.request(large(correlation_id=2))) == []
+    assert len(of_type(RunInThread, play.request(large(offset=1, correlation_id=3)))) == 1
+
+
+@pytest.mark.parametrize(
+    ("frame", "expected"), [(large(partitions=20_001), LimitReached), (large()[:-1], ClientProtocolError)]
+)
+def test_error_of_a_large_fetch_is_raised_after_its_thread(frame: bytes, expected: type[Exception]) -> None:
+    play = Play(works=False)
+    (decoding,) = of_type(RunInThread, play.request(frame))
+
+    with pytest.raises(expected):
+        finish(play, decoding)
+
+
+def test_client_that_leaves_while_its_fetch_is_decoded_frees_its_memory() -> None:
+    play = Play(topology(MANY), works=False)
+    play.request(large())
+
+    play.relay.leave(play.now_s)
+
+    assert play.relay.fetch_bytes == 0
+    assert not play.relay.is_preparing_fetch
 
 
 def test_fetches_behind_one_that_waits_are_read_up_to_64_kib() -> None:

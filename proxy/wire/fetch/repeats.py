@@ -52,6 +52,18 @@ class Repeats:
         """The size of the last request."""
         return len(self._frame)
 
+    def is_repeated(self, header: RequestHeader, frame: memoryview) -> bool:
+        """Return whether *frame*, a request with *header*, differs from the last one in the correlation id at most.
+
+        Cost: a comparison of the bytes.
+        """
+        is_same_form = self._last is not None and self._last.version == header.api_version
+        return (
+            is_same_form
+            and len(self._frame) == len(frame)
+            and self._matches(frame, _AFTER_CORRELATION_ID, len(frame))
+        )
+
     def read(self, header: RequestHeader, cursor: Cursor, most: int = NO_LIMIT) -> FetchRequest:
         """Decode the connection's next Fetch request, reusing the unchanged sections of the previous one.
 

@@ -83,6 +83,21 @@ def test_repeated_request_reuses_sections_and_has_its_own_correlation_id() -> No
     assert again.header.correlation_id == 8
 
 
+def test_request_is_repeated_if_only_the_correlation_id_differs() -> None:
+    repeats = Repeats()
+
+    def is_repeated(received: bytes) -> bool:
+        return repeats.is_repeated(read_request_header(received)[0], memoryview(received))
+
+    assert not is_repeated(frame(11, MANY))
+    read(repeats, frame(11, MANY))
+
+    assert is_repeated(frame(11, MANY, correlation_id=8))
+    assert not is_repeated(frame(11, MANY, {(2, 7): 55}))
+    assert not is_repeated(frame(12, MANY))
+    assert not is_repeated(frame(11, MANY) + b"x")
+
+
 @pytest.mark.parametrize("version", [0, 4, 5, 9, 11, 12, 13])
 def test_only_topics_with_changed_offsets_are_decoded_again(version: int) -> None:
     repeats = Repeats()
