@@ -48,11 +48,12 @@ class Config:
         metadata=_option(
             "verify",
             SHARE,
-            "Share of the fetch responses whose records Sidefetch compares with a direct fetch from the client's"
-            " broker; the client does not wait for that. A difference is logged as verify-mismatch. Not compared"
-            " are responses with records that were converted (to an old format, or from zstd), forwarded fetches,"
-            " responses of over 16 MiB, and further responses of a connection while one is compared. Of each"
-            " partition, the first 64 KiB are compared, or the first batch if it is larger.",
+            "Share of the fetch responses whose records, and aborted transactions under read_committed, Sidefetch"
+            " compares with a direct fetch from the client's broker; the client does not wait for that. A"
+            " difference is logged as verify-mismatch. Not compared are responses with records that were converted"
+            " (to an old format, or from zstd), forwarded fetches, responses of over 16 MiB, and further responses"
+            " of a connection while one is compared. Of each partition, the first 64 KiB are compared, or the first"
+            " batch if it is larger.",
             "Default: none, because each costs the broker a connection and a second read.",
         ),
     )

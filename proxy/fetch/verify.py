@@ -1,16 +1,25 @@
-"""Verification of responses: records that a client got are compared with those of a direct fetch from the broker.
+"""Verification of responses: what a client got is compared with a direct fetch from the broker.
 
-Only partitions with records are compared: the offsets of the others may change at any moment.
+Only partitions with records are compared: the offsets of the others may change at any moment. Under read_committed,
+the lists of aborted transactions are compared, too. The exact rule: as far as the records of both sides go, both
+list the same transactions, each once. A broker lists those that end at the requested offset or later, and begin
+before its index entry behind the last record: it may list some that begin behind the records. All transactions that
+begin before the last stable offset have ended, so that the list for records that were read does not change.
+
+Source: Kafka's UnifiedLog.addAbortedTransactions and TransactionIndex.collectAbortedTxns.
 """
 
 import struct
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import attrs
 
 from proxy.cluster.topology import TopicInfo, Topology
+from proxy.convert.kernel import whole_entries
 from proxy.errors import ErrorCode
+from proxy.fetch.log import AbortedPair
 from proxy.session.epochs import FINAL_EPOCH, NO_SESSION
 from proxy.wire.fetch import (
     FETCH,
@@ -30,6 +39,8 @@ from proxy.wire.headers import RequestHeader
 __all__ = ["Compared", "Sample", "compare", "direct_fetch", "samples"]
 
 _SIZE_BYTES: Final = 4
+_ISOLATION_VERSION: Final = 4
+"""The first Fetch version with isolation levels and aborted transactions."""
 _LARGEST_ANSWER_BYTES: Final = 16 * 1024**2
 """The largest response that is sampled: sampling copies it."""
 _MOST_BYTES: Final = 64 * 1024
@@ -50,6 +61,8 @@ class Sample:
     """The beginning of the records of the partition; the last batch may be incomplete."""
     delivered_bytes: int
     """The size of all records of the partition in the response."""
+    aborted: tuple[AbortedPair, ...] | None = None
+    """The aborted transactions of the partition in the response; None if the client does not filter by them."""
 
     def key(self, version: int) -> PartitionKey | None:
         """Return the partition as Fetch *version* names it, by topic id or name; None if that is not known."""
@@ -63,11 +76,15 @@ class Compared:
 
     sample: Sample
     equal: bool | None
-    """Whether the records are equal; None if that is not known, since the broker sent no records."""
+    """Whether records and aborted transactions are equal; None if that is not known: the broker sent no records."""
     direct_bytes: int = 0
     """The size of the records that the broker sent."""
     error: int = 0
     """The error code of the broker for the partition or the whole response."""
+    aborted_missing: int = 0
+    """The number of aborted transactions that only the broker listed for the records that are equal."""
+    aborted_extra: int = 0
+    """The number of those that only the client's response listed, or listed again."""
 
 
 def samples(request: FetchRequest, pieces: Sequence[bytes | memoryview], topology: Topology) -> list[Sample]:
@@ -85,6 +102,7 @@ def samples(request: FetchRequest, pieces: Sequence[bytes | memoryview], topolog
         for section in request.sections
         for fields in layout.entry.iter_unpack(section.entries)
     }
+    is_filtered = request.version >= _ISOLATION_VERSION and bool(request.options.isolation)
     found = []
     for topic, replies in answer.topics:
         info = topology.topic(topic)
@@ -92,7 +110,8 @@ def samples(request: FetchRequest, pieces: Sequence[bytes | memoryview], topolog
             offset = offsets.get((topic, reply.partition))
             if info is not None and offset is not None and len(reply.records) and not reply.error:
                 kept = bytes(reply.records[: _is_enough(reply.records)])
-                found.append(Sample(info, reply.partition, offset, kept, len(reply.records)))
+                aborted = (reply.aborted or ()) if is_filtered else None
+                found.append(Sample(info, reply.partition, offset, kept, len(reply.records), aborted))
     return found
 
 
@@ -128,7 +147,7 @@ def compare(
 
     Limits may cut off either side, so they are equal if one begins with the other. The result is unknown (None) if
     the partition has an error or is missing, or if it has no records in the response although it has some at the
-    offset. If it has none there, they differ.
+    offset. If it has none there, they differ. If the records are equal, the aborted transactions must be.
 
     *committed*: whether the readable records end at the last stable offset rather than at the high watermark.
     """
@@ -141,10 +160,22 @@ def compare(
         elif reply.error != ErrorCode.none:
             yield Compared(sample, None, error=reply.error)
         else:
-            yield Compared(sample, _equal(sample, reply, committed=committed), len(reply.records))
+            yield _compare_partition(sample, reply, committed=committed)
 
 
-def _equal(sample: Sample, reply: PartitionReply, *, committed: bool) -> bool | None:
+def _compare_partition(sample: Sample, reply: PartitionReply, *, committed: bool) -> Compared:
+    equal, direct_bytes = _are_records_equal(sample, reply, committed=committed), len(reply.records)
+    if not equal or sample.aborted is None:
+        return Compared(sample, equal, direct_bytes)
+    common = memoryview(sample.records)[:direct_bytes]
+    end = whole_entries(common, len(common)).next_offset
+    delivered = Counter(pair for pair in sample.aborted if pair[1] < end)
+    direct = Counter(pair for pair in reply.aborted or () if pair[1] < end)
+    missing, extra = (direct - delivered).total(), (delivered - direct).total()
+    return Compared(sample, not missing and not extra, direct_bytes, 0, missing, extra)
+
+
+def _are_records_equal(sample: Sample, reply: PartitionReply, *, committed: bool) -> bool | None:
     shared = min(len(sample.records), len(reply.records))
     if shared:
         return sample.records[:shared] == reply.records[:shared]

@@ -4,12 +4,14 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
+import attrs
 import pytest
 
 from proxy.cluster.topology import TopicInfo, Topology
 from proxy.errors import MalformedFrame
 from proxy.fetch import verify
 from proxy.fetch.exchange import Exchange
+from proxy.fetch.log import CachedLog
 from proxy.fetch.response_template import ResponseTemplate
 from proxy.fetch.verify import Compared, Sample, compare, direct_fetch, samples
 from proxy.wire.fetch import (
@@ -27,18 +29,24 @@ from proxy.wire.fetch import (
     write_request,
 )
 from proxy.wire.headers import RequestHeader, read_request_header
+from tests.convert.logs import marker
+from tests.old_clients import batch, fetch_frame
 from tests.relay.playbook import topology
 
 ID = TopicId(bytes(15) + b"\7")
 """The id of topic ``t``."""
+Aborted = tuple[tuple[int, int], ...] | None
+"""The aborted transactions of a response: (producer id, first offset)."""
 
 
-def requested(version: int, offsets: Mapping[int, int]) -> FetchRequest:
+def requested(version: int, offsets: Mapping[int, int], isolation: int = 0) -> FetchRequest:
     topic: Topic = ID if version >= 13 else "t"
     asks = {
         PartitionKey(topic, partition): FetchPartition(offset, 1 << 20) for partition, offset in offsets.items()
     }
-    frame = write_request(RequestHeader(1, version, 5, "c"), FetchOptions(500, 1), 0, -1, asks, ())
+    frame = write_request(
+        RequestHeader(1, version, 5, "c"), FetchOptions(500, 1, isolation=isolation), 0, -1, asks, ()
+    )
     return read(frame)
 
 
@@ -48,7 +56,7 @@ def read(frame: bytes) -> FetchRequest:
 
 def answered(request: FetchRequest, *replies: PartitionReply) -> list[bytes | memoryview]:
     """Return the response as the client got it."""
-    template = ResponseTemplate(response_layout(request.version), committed=False)
+    template = ResponseTemplate(response_layout(request.version), committed=bool(request.options.isolation))
     template.reshape(request_layout(request.version), request.sections, range(len(request.sections)))
     exchange = Exchange(request, 0.0)
     for reply in replies:
@@ -194,3 +202,126 @@ def test_broker_error_or_missing_partition_yields_no_verdict(reply: PartitionRep
     compared = verdict(reply)
 
     assert (compared.equal, compared.error) == (None, error)
+
+
+# ------------------------------------------------------------------------------- aborted transactions
+
+RECORDS = tuple(batch(offset, b"value", producer_id=7) for offset in (10, 11, 12))
+"""Batches of one record each, at offsets 10, 11 and 12."""
+LISTED = ((7, 4), (8, 11))
+
+
+@pytest.mark.parametrize(
+    ("version", "isolation", "listed", "kept"),
+    [
+        (4, 1, LISTED, LISTED),
+        (18, 1, LISTED, LISTED),
+        (11, 1, (), ()),
+        (11, 1, None, ()),
+        (11, 0, None, None),
+        (11, 0, LISTED, None),
+    ],
+)
+def test_sample_keeps_aborted_transactions_of_read_committed_response(
+    version: int, isolation: int, listed: Aborted, kept: Aborted
+) -> None:
+    """Consumers take no list for an empty one, and read no list under read_uncommitted."""
+    request = requested(version, {0: 10}, isolation)
+
+    (found,) = samples(request, answered(request, brought(0, b"records", aborted=listed)), topology())
+
+    assert found.aborted == kept
+
+
+def test_sample_of_version_without_isolation_level_has_no_aborted_transactions() -> None:
+    """Sidefetch may read committed records for such a client, and filters them itself."""
+    request = read(fetch_frame(3, {0: 10}))
+    request = attrs.evolve(request, options=attrs.evolve(request.options, isolation=1))
+
+    (found,) = samples(request, answered(request, brought(0, b"records")), topology())
+
+    assert found.aborted is None
+
+
+@pytest.mark.parametrize(
+    ("listed", "brokers", "missing", "extra"),
+    [
+        (LISTED, LISTED, 0, 0),
+        (LISTED[::-1], LISTED, 0, 0),
+        ((), None, 0, 0),
+        ((), LISTED, 2, 0),
+        (LISTED[:1], LISTED, 1, 0),
+        (LISTED, LISTED[1:], 0, 1),
+        (LISTED, None, 0, 2),
+        (((7, 4), (8, 10)), LISTED, 1, 1),
+        ((*LISTED, (7, 4)), LISTED, 0, 1),
+    ],
+)
+def test_list_of_aborted_transactions_must_be_that_of_the_broker(
+    listed: tuple[tuple[int, int], ...], brokers: Aborted, missing: int, extra: int
+) -> None:
+    records = b"".join(RECORDS)
+    sampled = attrs.evolve(sample(records), aborted=listed)
+
+    compared = verdict(brought(0, records, aborted=brokers), sampled, committed=True)
+
+    assert (compared.aborted_missing, compared.aborted_extra) == (missing, extra)
+    assert compared.equal is (missing == extra == 0)
+
+
+@pytest.mark.parametrize(("delivered", "direct"), [(2, 3), (3, 2), (2, 2)])
+@pytest.mark.parametrize(("listed", "brokers"), [(LISTED, (*LISTED, (9, 12))), ((*LISTED, (9, 12)), LISTED)])
+def test_aborted_transactions_behind_the_common_records_are_not_compared(
+    delivered: int, direct: int, listed: Aborted, brokers: Aborted
+) -> None:
+    """The list of either side may go as far as its own records, and that of a broker somewhat further."""
+    sampled = attrs.evolve(sample(b"".join(RECORDS[:delivered])), aborted=listed)
+
+    compared = verdict(brought(0, b"".join(RECORDS[:direct]), aborted=brokers), sampled, committed=True)
+
+    assert compared.equal is True
+
+
+@pytest.mark.parametrize(("cut", "equal"), [(0, False), (1, True)])
+def test_batch_that_is_cut_off_is_not_common(cut: int, *, equal: bool) -> None:
+    records = b"".join(RECORDS)
+    sampled = attrs.evolve(sample(records[: len(records) - cut]), aborted=())
+
+    assert verdict(brought(0, records, aborted=((9, 12),)), sampled, committed=True).equal is equal
+
+
+def test_aborted_transactions_are_not_compared_under_read_uncommitted() -> None:
+    records = b"".join(RECORDS)
+
+    compared = verdict(brought(0, records, aborted=LISTED), sample(records))
+
+    assert (compared.equal, compared.aborted_missing, compared.aborted_extra) == (True, 0, 0)
+
+
+def test_aborted_transactions_of_different_records_are_not_compared() -> None:
+    sampled = attrs.evolve(sample(b"".join(RECORDS)), aborted=())
+
+    compared = verdict(brought(0, batch(10, b"other"), aborted=LISTED), sampled, committed=True)
+
+    assert (compared.equal, compared.aborted_missing, compared.aborted_extra) == (False, 0, 0)
+
+
+@pytest.mark.parametrize("loses", [(7, 10), (7, 13)])
+def test_transaction_missing_in_the_response_of_a_cached_log_is_noticed(loses: tuple[int, int]) -> None:
+    """Two transactions of one producer: each of them is in the list for the records that it overlaps."""
+    records = (
+        RECORDS[0] + marker(11, 7, commits=False) + batch(13, b"v", producer_id=7) + marker(14, 7, commits=False)
+    )
+    brokers = ((7, 10), (7, 13))
+    log = CachedLog(10)
+    log.append(10, memoryview(records), brokers)
+    whole = log.slice(10, 1 << 20, at_least_one=True)
+    assert whole is not None
+    broken = tuple(pair for pair in whole.aborted if pair != loses)
+
+    def compared(aborted: tuple[tuple[int, int], ...]) -> Compared:
+        sampled = attrs.evolve(sample(bytes(whole.records)), aborted=aborted)
+        return verdict(brought(0, records, aborted=brokers), sampled, committed=True)
+
+    assert compared(whole.aborted).equal is True
+    assert (compared(broken).equal, compared(broken).aborted_missing) == (False, 1)

@@ -156,11 +156,18 @@ async def counted(it: Proxied, name: str, count: int) -> None:
             await trio.sleep(0.01)
 
 
-async def test_verification_difference_is_reported_without_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    def other_records(*args: Any) -> Any:
+@pytest.mark.parametrize("extra", [0, 1])
+async def test_verification_difference_is_reported_without_records(
+    monkeypatch: pytest.MonkeyPatch, extra: int
+) -> None:
+    """Another response: with other records, or with an aborted transaction more."""
+
+    def others(*args: Any) -> Any:
+        if extra:
+            return [attrs.evolve(each, aborted=((7, 0),)) for each in samples(*args)]
         return [attrs.evolve(each, records=b"\0" * len(each.records)) for each in samples(*args)]
 
-    monkeypatch.setattr(net_verify, "samples", other_records)
+    monkeypatch.setattr(net_verify, "samples", others)
     async with embedded_cluster() as cluster:
         cluster.create_topic("t", 1, assignment=[[1]])
         cluster.append("t", 0, [b"secret"] * 3)
@@ -172,6 +179,7 @@ async def test_verification_difference_is_reported_without_records(monkeypatch: 
         (line,) = it.logged("verify-mismatch")
         for part in ("topic=t", "partition=0", "offset=0", f"delivered_bytes={size}", f"direct_bytes={size}"):
             assert part in line
+        assert f"aborted_missing=0 aborted_extra={extra}" in line
         assert "secret" not in it.log.getvalue()
 
 

@@ -28,9 +28,9 @@ class Verifier:
     """The verification of fetch responses to one client, by direct fetches of the same offsets from its broker.
 
     One response is verified at a time, on a new connection to the broker. Counts partitions: ``verified`` were
-    compared, and the records of ``verify_differences`` of them differed; for ``verify_failed`` the broker returned
-    an error, or no records although there are some. A verification that fails as a whole, for example because the
-    broker cannot be reached, counts as one in ``verify_failed``.
+    compared, and the records or aborted transactions of ``verify_differences`` of them differed; for
+    ``verify_failed`` the broker returned an error, or no records although there are some. A verification that fails
+    as a whole, for example because the broker cannot be reached, counts as one in ``verify_failed``.
     """
 
     def __init__(self, node_id: BrokerId, services: Services) -> None:
@@ -136,4 +136,6 @@ class Verifier:
                 delivered_bytes=sample.delivered_bytes,
                 compared_bytes=len(sample.records),
                 direct_bytes=compared.direct_bytes,
+                aborted_missing=compared.aborted_missing,
+                aborted_extra=compared.aborted_extra,
             )
