@@ -24,7 +24,6 @@ from proxy.net.upstream.connections import ConnectOptions, UpstreamConnections
 from proxy.relay.commands import Event, LinkLost, LinkOpened
 from tests.ports import open_ends
 
-
 LINK = FetcherId(Source(BrokerId(1)), FetcherKind.LONG_POLL)
 
 

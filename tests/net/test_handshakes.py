@@ -1,6 +1,7 @@
 """TLS handshakes with clients: a storm of them, and those that are begun and never ended, harm nobody else."""
 
 import io
+import re
 import socket
 import ssl
 from collections import Counter
@@ -108,7 +109,11 @@ class Turns(trio.abc.Instrument):
         self.steps.append(0)
 
 
-async def test_a_storm_is_computed_in_turns_and_logged_once(authority: Authority) -> None:
+@pytest.mark.parametrize(("long_s", "is_logged"), [(0.0, True), (60.0, False)])
+async def test_a_storm_is_computed_in_turns_and_logged_once_if_clients_wait_long(
+    long_s: float, is_logged: bool, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handshakes, "_LONG_WAIT_S", long_s)
     turns, lines, count = Turns(), io.StringIO(), 20
     log = Log("text", "info", lines)
 
@@ -142,5 +147,28 @@ async def test_a_storm_is_computed_in_turns_and_logged_once(authority: Authority
 
     assert max(turns.steps) == 2
     assert sum(turns.steps) == count
-    assert counts["limit_max_handshakes"] > 0
-    assert lines.getvalue().count(" limit-reached ") == 1
+    assert (counts["limit_max_handshakes"] > 0) is is_logged
+    assert lines.getvalue().count(" limit-reached ") == is_logged
+
+
+async def test_handshake_that_ends_while_it_waits_for_others_is_logged(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handshakes, "_LONGEST_S", 0.3)
+    monkeypatch.setattr(handshakes, "_LONG_WAIT_S", 0.2)
+    lines = io.StringIO()
+    log = Log("text", "info", lines)
+    ours = authority.issue("127.0.0.1", file="sidefetch")
+    tls = server_context(DownstreamSecurity(tls_cert=str(ours.cert), tls_key=str(ours.key)), log)
+    assert tls is not None
+    all_handshakes = TlsHandshakes(1, tls, LimitLog(Counter(), log))
+    await all_handshakes._places.acquire_on_behalf_of("another handshake")
+    server_end, client_end = socket.socketpair()
+    with client_end:
+        client_end.sendall(hello())
+        with pytest.raises(trio.TooSlowError):
+            await all_handshakes.run_handshake(
+                trio.SocketStream(trio.socket.from_stdlib_socket(server_end)), "127.0.0.1:1"
+            )
+
+    assert re.search(r'limit=max-handshakes client=127.0.0.1:1 reason="it has waited 0\.[2-9] s', lines.getvalue())

@@ -13,6 +13,9 @@ __all__ = ["TlsHandshakes"]
 
 _LONGEST_S: Final = 10.0
 """The time limit from the connection to the end of its handshake: as that of Kafka's own clients."""
+_LONG_WAIT_S: Final = 1.0
+"""The shortest wait of a handshake for others that is logged. Short ones are usual when many clients connect at
+once, and harm nobody."""
 
 
 class TlsHandshakes:
@@ -26,7 +29,7 @@ class TlsHandshakes:
     def __init__(self, places: int, context: WatchedFiles[ssl.SSLContext], limit_log: LimitLog) -> None:
         """Create the state; at most *places* handshakes compute in one turn of the event loop.
 
-        *limit_log* logs that a client waits for a place.
+        *limit_log* logs that a client has waited for a place for a second or longer.
         """
         self._places = trio.CapacityLimiter(places)
         self._context = context
@@ -42,6 +45,28 @@ class TlsHandshakes:
         """
         with trio.fail_after(_LONGEST_S):
             await trio.lowlevel.wait_readable(stream.socket)
-            if not self._places.available_tokens:
-                self._limit_log("max-handshakes", peer, f"{self._places.borrowed_tokens} compute at present")
-            return await start_tls(stream, self._context.value, places=self._places)
+            turn = _Turn(self._places)
+            try:
+                return await start_tls(stream, self._context.value, turn=turn)
+            finally:
+                if turn.waited_s >= _LONG_WAIT_S:
+                    self._limit_log("max-handshakes", peer, f"it has waited {turn.waited_s:.1f} s for others")
+
+
+class _Turn:
+    """The turns of one handshake to compute: each takes a place while it lasts."""
+
+    def __init__(self, places: trio.CapacityLimiter) -> None:
+        self._places = places
+        self.waited_s = 0.0
+        """The seconds that the handshake has waited for places, in total."""
+
+    async def __aenter__(self) -> None:
+        began_s = trio.current_time()
+        try:
+            await self._places.acquire()
+        finally:
+            self.waited_s += trio.current_time() - began_s
+
+    async def __aexit__(self, *error: object) -> None:
+        self._places.release()

@@ -41,7 +41,7 @@ _IDLE: Final = "idle-timeout"
 _REMEDIES: Final = {
     "max-connections": "raise it, with the open files that the system allows, or close what is not used",
     "max-connections-per-peer": "raise it, or see what that host connects so often for",
-    "max-handshakes": "raise it where so many clients come at once, or see what connects so often",
+    "max-handshakes": "see what connects so often, or give Sidefetch more CPU; a higher limit delays other clients",
     "max-frame": "raise it, or see whether this client speaks Kafka's protocol in plaintext",
     "max-in-flight": "raise it, or have the client wait for its answers",
     "max-fetch-partitions": "raise it, or divide the partitions among more consumers",

@@ -8,7 +8,7 @@ import hashlib
 import socket
 import ssl
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import Any, Final
 
 import trio
@@ -139,13 +139,13 @@ async def start_tls(
     context: ssl.SSLContext,
     *,
     host: str | None = None,
-    places: trio.CapacityLimiter | None = None,
+    turn: AbstractAsyncContextManager[object] | None = None,
 ) -> TlsSocket:
     """Take over the socket of *stream*, make the TLS handshake on it, and return the TLS connection.
 
     With *host*, Sidefetch is the client, and *host* is the name of the server; without it, Sidefetch is the server.
-    The handshake takes one of *places* while it computes, but not while it waits for bytes of the peer. There is no
-    time limit. After an error or a cancellation, the socket is closed.
+    The handshake enters *turn* whenever it computes, and leaves it while it waits for bytes of the peer. There is
+    no time limit. After an error or a cancellation, the socket is closed.
 
     Raises: OSError: the handshake failed, or *host* is no valid host name.
     """
@@ -169,7 +169,7 @@ async def start_tls(
     try:
         while True:
             try:
-                async with places or nullcontext():
+                async with turn or nullcontext():
                     wrapped.do_handshake()
             except ssl.SSLWantReadError:
                 await trio.lowlevel.wait_readable(wrapped)
