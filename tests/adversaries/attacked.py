@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.adversaries.attacks import BACKLOG, TOPIC
 from tests.adversaries.damaging import READY
+from tests.adversaries.trial import large_topic
 from tests.kafka.admin import Admin, unique
 from tests.kafka.cluster import KafkaCluster
 from tests.kafka.records import Record
@@ -36,6 +37,7 @@ def attacked(
     admin = Admin(cluster)
     topic = unique("honest")
     admin.create_topic(topic, 1)
+    admin.create_topic(large_topic(topic), 1)
     if TOPIC not in AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(timeout=10).topics:
         for name in (TOPIC, BACKLOG):
             admin.create_topic(name, 3)

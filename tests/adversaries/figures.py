@@ -34,8 +34,9 @@ def kept() -> dict[str, Any]:
 def markdown_table() -> str:
     """Return the kept figures as a Markdown table, an attack in each row."""
     lines = [
-        "| attack | p99 in ms, without and with it | new clients | `/livez` | MiB before, peak, after | not held |",
-        "|---|---|---|---|---|---|",
+        "| attack | p99 in ms, without and with it | new clients | large requests | `/livez` |"
+        " MiB before, peak, after | not held |",
+        "|---|---|---|---|---|---|---|",
         *(_row(trial) for trial in kept()["trials"]),
     ]
     return "\n".join(lines) + "\n"
@@ -47,6 +48,7 @@ def _row(trial: dict[str, Any]) -> str:
         f"`{trial['attack']}`: {purpose}",
         f"{trial['p99_before_ms']:.0f}, {trial['p99_ms']:.0f}",
         f"{trial['arrival_p99_ms']:.0f}",
+        f"{trial['large_ms']}" if "large_ms" in trial else "",
         f"{trial['livez_ms']}",
         f"{trial['rested_mib']}, {trial['peak_mib']}, {trial['left_mib']}",
         "; ".join(trial["problems"]),

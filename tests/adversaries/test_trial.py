@@ -9,8 +9,8 @@ from tests.adversaries.trial import Felt, Verdict
 
 GOOD = Verdict(
     "x",
-    before=Felt([0.01] * 100, [0.01] * 20, [], [0.01], 60),
-    during=Felt([0.02] * 100, [0.02] * 20, [], [0.02], 200),
+    before=Felt([0.01] * 100, [0.01] * 20, [0.02], [], [0.01], 60),
+    during=Felt([0.02] * 100, [0.02] * 20, [0.03], [], [0.02], 200),
     rested_mib=60,
     left_mib=70,
 )
@@ -27,6 +27,8 @@ def test_trial_within_all_bounds_has_no_problem() -> None:
         ({"waits_s": [0.01] * 98 + [0.3] * 2}, "p99 300 ms"),
         ({"waits_s": []}, "p99 inf ms"),
         ({"arrivals_s": [0.5] * 20}, "new clients 500 ms"),
+        ({"large_s": [0.1, 5.5]}, "a large request took 5.5 s"),
+        ({"large_s": []}, "a large request took inf s"),
         ({"alive_s": [0.1, 1.5]}, "/livez took 1.5 s"),
         ({"alive_s": []}, "/livez took inf s"),
         ({"peak_mib": 225}, "225 MiB resident"),

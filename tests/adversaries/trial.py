@@ -14,16 +14,19 @@ import trio
 
 from proxy.demo.client import KafkaConnection, connect
 from tests.bench.frame import percentile
-from tests.convert.logs import Record, batch
+from tests.convert.logs import Record, batch, message
 from tests.net.whole import resident_mib
 from tests.sidefetch import Sidefetch
 
-__all__ = ["CHART_MEMORY_MIB", "Felt", "Verdict", "try_attack"]
+__all__ = ["CHART_MEMORY_MIB", "Felt", "Verdict", "large_topic", "try_attack"]
 
 CHART_MEMORY_MIB: Final = 224
 """The memory limit that the chart derives from ``--memory 64MiB``."""
 _SLOWER_S: Final = 0.25
 """The most that the 99th percentile of honest clients may grow by."""
+_LARGE_S: Final = 5.0
+"""The longest time of a large request, which may wait for memory."""
+_LARGE_BYTES: Final = 512 * 1024
 _ALIVE_S: Final = 1.0
 _KEPT: Final = 1.2
 """The most memory that may remain 30 s after the attacker has left, relative to that before."""
@@ -39,6 +42,8 @@ class Felt:
     """From the moment before a record is produced until a consumer has it."""
     arrivals_s: list[float] = attrs.field(factory=list)
     """The times in which a new client connects and gets metadata."""
+    large_s: list[float] = attrs.field(factory=list)
+    """The times of Produce v2 requests of 512 KiB, which claim memory and are upgraded."""
     failures: list[str] = attrs.field(factory=list)
     alive_s: list[float] = attrs.field(factory=list)
     """The durations of requests to ``/livez``."""
@@ -77,6 +82,9 @@ class Verdict:
             found.append(f"p99 {1e3 * during.p99_s:.0f} ms, without it {1e3 * self.before.p99_s:.0f} ms")
         if during.arrival_p99_s > self.before.arrival_p99_s + _SLOWER_S:
             found.append(f"new clients {1e3 * during.arrival_p99_s:.0f} ms")
+        largest_s = max(during.large_s, default=float("inf"))
+        if largest_s > _LARGE_S:
+            found.append(f"a large request took {largest_s:.1f} s")
         longest_s = max(during.alive_s, default=float("inf"))
         if longest_s > _ALIVE_S:
             found.append(f"/livez took {longest_s:.1f} s")
@@ -94,6 +102,7 @@ class Verdict:
             "p99_before_ms": round(1e3 * self.before.p99_s, 1),
             "p99_ms": round(1e3 * self.during.p99_s, 1),
             "arrival_p99_ms": round(1e3 * self.during.arrival_p99_s, 1),
+            "large_ms": round(1e3 * max(self.during.large_s, default=0)),
             "livez_ms": round(1e3 * max(self.during.alive_s, default=0)),
             "rested_mib": round(self.rested_mib),
             "peak_mib": round(self.during.peak_mib),
@@ -116,20 +125,26 @@ async def try_attack(
     """
     pid = sidefetch.process.pid
     ports = {node: f"127.0.0.1:{sidefetch.port_of(node)}" for node in (1, 2, 3)}
-    address = await _leader(topic, ports)
-    before = await _measure(address, topic, pid, admin, partial(trio.sleep, seconds))
+    address, of_large = await _leader(topic, ports), await _leader(large_topic(topic), ports)
+    measure = partial(_measure, address, of_large, topic, pid, admin)
+    before = await measure(partial(trio.sleep, seconds))
     rested_mib = resident_mib(pid)
     command = [sys.executable, "-m", "tests.adversaries.attacks", name, address, f"{seconds:g}"]
 
     async def attack() -> None:
         await trio.run_process(command, preexec_fn=_be_nice, check=True)
 
-    during = await _measure(address, topic, pid, admin, attack)
+    during = await measure(attack)
     began_s, left_mib = time.monotonic(), resident_mib(pid)
     while left_mib > rested_mib * _KEPT and time.monotonic() < began_s + rest_s:
         await trio.sleep(0.25)
         left_mib = min(left_mib, resident_mib(pid))
     return Verdict(name, before, during, rested_mib, left_mib)
+
+
+def large_topic(topic: str) -> str:
+    """Return the topic of large records beside the *topic* of honest clients."""
+    return f"{topic}-large"
 
 
 def _be_nice() -> None:
@@ -145,12 +160,13 @@ async def _leader(topic: str, ports: dict[int, str]) -> str:
 
 
 async def _measure(
-    address: str, topic: str, pid: int, admin: str, meanwhile: Callable[[], Awaitable[None]]
+    address: str, of_large: str, topic: str, pid: int, admin: str, meanwhile: Callable[[], Awaitable[None]]
 ) -> Felt:
     felt = Felt()
     async with trio.open_nursery() as nursery:
         await nursery.start(_honest, felt, partial(_consume_old, felt, address, topic))
         await nursery.start(_honest, felt, partial(_consume_new, felt, address, topic))
+        await nursery.start(_honest, felt, partial(_produce_large, felt, of_large, large_topic(topic)))
         await nursery.start(_honest, felt, partial(_arrive, felt, address, topic))
         nursery.start_soon(_look, felt, pid)
         nursery.start_soon(_probe, felt, admin)
@@ -209,6 +225,24 @@ async def _produce(address: str, topic: str, *, task_status: trio.TaskStatus) ->
             response = await client.call("produce", 7, values)
             _expect(response.responses[0].partition_responses[0].error_code, "produce")
             await trio.sleep(_PAUSE_S)
+
+
+async def _produce_large(felt: Felt, address: str, topic: str, *, task_status: trio.TaskStatus) -> None:
+    """Produce a record of 512 KiB by Produce v2, which is upgraded, twice a second."""
+    records, name = message(Record(0, 0, None, bytes(_LARGE_BYTES)), 1), topic.encode()
+    body = struct.pack(">hhih", 0, 2, 1, 5) + b"large" + struct.pack(">hii", 1, 30_000, 1)
+    body += struct.pack(">h", len(name)) + name + struct.pack(">iii", 1, 0, len(records)) + records
+    async with connect(address) as client:
+        task_status.started()
+        while True:
+            began_s = time.monotonic()
+            await client.send_frame(struct.pack(">i", len(body)) + body)
+            frame = await client.receive_frame()
+            assert frame is not None, "the connection was closed"
+            (error,) = struct.unpack_from(">h", frame, 4 + 4 + 2 + len(name) + 4 + 4)
+            _expect(error, "produce v2")
+            felt.large_s.append(time.monotonic() - began_s)
+            await trio.sleep(0.5)
 
 
 async def _end_offset(client: KafkaConnection, topic: str) -> int:

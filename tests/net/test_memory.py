@@ -121,7 +121,7 @@ async def test_connections_of_a_host_share_what_is_due_to_it(budget: Budget) -> 
 
 
 @pytest.mark.usefixtures("autojump_clock")
-async def test_who_holds_much_is_passed_for_two_seconds_at_most(budget: Budget) -> None:
+async def test_who_holds_much_is_passed_for_ten_seconds_at_most(budget: Budget) -> None:
     account = budget.open_account("a")
     held = [await take(budget, 8 * MIB, account)]
     others = [await take(budget, 2 * MIB) for _ in range(4)]
@@ -132,7 +132,7 @@ async def test_who_holds_much_is_passed_for_two_seconds_at_most(budget: Budget) 
         await wait_all_tasks_blocked()
         assert served([passed, other]) == [False, True]
 
-        await trio.sleep(2)
+        await trio.sleep(10)
         (last,) = await started(nursery, budget, 2 * MIB)
         others.pop()
         await wait_all_tasks_blocked()

@@ -18,7 +18,7 @@ __all__ = ["RESERVE_BYTES", "Account", "Budget"]
 
 RESERVE_BYTES: Final = 64 * 1024
 """The part of a frame that claims no memory: each connection receives at most one frame at a time."""
-_LONGEST_PASSED_S: Final = 2.0
+_LONGEST_PASSED_S: Final = 10.0
 """The time after which a waiting frame is passed by no other, however little that holds."""
 _COMPLAIN_EVERY_S: Final = 60.0
 
@@ -63,7 +63,7 @@ class Budget:
 
     A frame of over 64 KiB claims memory while it arrives, at most four times what has arrived, and waits while the
     claim would exceed the limit. Its claim lasts until the last view of its buffer is gone. Memory is granted to
-    the host that holds least, and there to the connection that holds least; after 2 s, in order of arrival, so
+    the host that holds least, and there to the connection that holds least; after 10 s, in order of arrival, so
     that none starves. If all memory is claimed by frames that have arrived in part and wait for more, the first of
     them gets it. So a frame that is larger than the limit is received, too, and the limit is exceeded by at most
     one frame.
