@@ -15,8 +15,6 @@ from proxy.wire.fetch import UNKNOWN, FetchPartition, PartitionKey, RequestLayou
 __all__ = ["Change", "FetchState", "RequestContext", "differing_entries", "numbered"]
 
 _BLOCK_BYTES: Final = 512
-_LONGEST_NAME: Final = 249
-"""The most characters of a topic's name; longer ones are not looked up. Source: Kafka's ``Topic``."""
 _PARTITION_BYTES: Final = 4
 """The size of the partition number at the beginning of each entry."""
 
@@ -321,15 +319,14 @@ class FetchState:
     ) -> list[PartitionKey]:
         topic = name[0]
         keys: list[PartitionKey] = []
-        can_exist = len(topic) <= _LONGEST_NAME
-        of_topic = _error_of_topic(info, context) if can_exist else ErrorCode.unknown_topic_or_partition
+        of_topic = _error_of_topic(info, context)
         for fields in layout.entry.iter_unpack(section.entries):
             partition = fields[0]
             leader = None if info is None else info.leaders.get(partition)
             error = of_topic or _error_of_leader(leader, context)
             if error:
                 self.unreadable_errors[topic, partition] = error
-                if can_exist and error != ErrorCode.unsupported_version:
+                if error != ErrorCode.unsupported_version:
                     self.unknown.add(topic)
             else:
                 key = None if info is None else info.key(partition, by_id=context.by_id)

@@ -331,16 +331,3 @@ def test_entries_that_differ_are_found_in_order(stride: int, count: int, data: s
         new[spot * stride + data.draw(st.integers(0, stride - 1))] ^= data.draw(st.integers(1, 255))
 
     assert differing_entries(form(bytes(old)), form(bytes(new)), stride) == sorted(spots)
-
-
-def test_topic_whose_name_is_longer_than_kafka_allows_is_not_looked_up() -> None:
-    wanted = FetchState()
-    longest, longer = "x" * 249, "x" * 250
-
-    update(wanted, [(longest, at(0)), (longer, at(0))], cluster())
-
-    assert wanted.unknown == {longest}
-    assert wanted.unreadable_errors == {
-        (longest, 0): ErrorCode.not_leader_or_follower,
-        (longer, 0): ErrorCode.unknown_topic_or_partition,
-    }

@@ -24,6 +24,7 @@ from tests.conformance.raw import value_batch
 from tests.net.proxied import Proxied, ask, configured, proxied, running
 
 FETCH_VERSION = 11
+LONG_NAME = "x" * 300
 
 
 async def fetch(
@@ -39,6 +40,37 @@ def errors_of(response: Any) -> list[int]:
 async def closed(client: KafkaConnection) -> bool:
     """Whether the proxy hangs up, having said nothing."""
     return await client.receive_frame() is None
+
+
+@pytest.mark.parametrize(
+    ("api", "version", "body"),
+    [
+        ("metadata", 5, {"topics": [{"name": LONG_NAME}], "allow_auto_topic_creation": False}),
+        (
+            "list_offsets",
+            4,
+            {
+                "replica_id": -1,
+                "isolation_level": 0,
+                "topics": [
+                    {
+                        "name": LONG_NAME,
+                        "partitions": [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}],
+                    }
+                ],
+            },
+        ),
+    ],
+)
+async def test_topic_name_over_249_bytes_gets_the_error_of_the_broker(
+    api: str, version: int, body: dict[str, Any]
+) -> None:
+    async with proxied() as it, it.client(1) as client:
+        (topic,) = (await client.call(api, version, body)).topics
+
+    assert topic.name == LONG_NAME
+    errors = [topic.error_code] if api == "metadata" else [each.error_code for each in topic.partitions]
+    assert errors == [ErrorCode.unknown_topic_or_partition]
 
 
 # ------------------------------------------------------------------------------------------------ sessions
