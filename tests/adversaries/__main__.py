@@ -22,9 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.adversaries", description=__doc__)
     parser.add_argument("--seconds", type=float, default=10.0, help="the duration of each attack (%(default)g)")
     parser.add_argument("--figures", type=Path, help="write the figures to this file, as JSON")
-    parser.add_argument(
-        "--python", help="the interpreter of Sidefetch, or a script that starts it in another checkout"
-    )
+    parser.add_argument("--python", help="a script that starts the interpreter of another checkout, in its folder")
     parser.add_argument("attacks", nargs="*", metavar="ATTACK", help=f"{', '.join(ATTACKS)}; all without")
     arguments = parser.parse_args(argv)
     if unknown := set(arguments.attacks) - set(ATTACKS):
