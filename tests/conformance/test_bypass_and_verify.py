@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.clients.conversation import Client, Task
-from tests.kafka.admin import Admin, eventually
+from tests.kafka.admin import Admin, eventually, unique
 from tests.kafka.cluster import KafkaCluster
 from tests.kafka.records import Filled, Record, by_partition
+from tests.kafka.transactions import Transactors, committed_count, planned
 from tests.sidefetch import Sidefetch
 from tests.tap import SeenFetch, Tap
 
@@ -82,6 +83,31 @@ def test_verify_compares_records_that_clients_share(
     assert "verify_differences" not in log
     assert "verify-" not in log
     assert {fetch.client_id for fetch in fetches} == {"sidefetch", "sidefetch-verify"}
+
+
+@pytest.mark.parametrize("share_reads", ["off", "principal"])
+def test_verify_finds_no_differences_between_lists_of_aborted_transactions(
+    programs: Callable[[str], Client], kafka: KafkaCluster, admin: Admin, share_reads: str
+) -> None:
+    """Small limits end the client's responses within transactions; a shared log keeps those that it has read."""
+    topic, plan = admin.create_topic(unique("aborted")), planned(100, 1)
+    transactors = Transactors(kafka.bootstrap, topic)
+    transactors.carry_out(plan)
+    admin.wait_without_transactions(topic, 0)
+
+    with Sidefetch(kafka.bootstrap, options=("--verify", "1", "--share-reads", share_reads)) as sidefetch:
+        small = {"isolation": "read_committed", "chunk_bytes": 1_000, "max_bytes": 2_000}
+        read = programs("java").begin(
+            "read", sidefetch.bootstrap, topic, partitions=[0], count=committed_count(plan), wait_ms=100, **small
+        )
+        records = read.wait()
+        assert sidefetch.process.stop(10) == 0
+        log = sidefetch.log_text()
+
+    assert by_partition(records) == by_partition(transactors.committed)
+    (verified,) = re.findall(r"stopped .*\bverified=(\d+)", log)
+    assert int(verified) > 3
+    assert "verify_differences" not in log
 
 
 @pytest.mark.in_turn
