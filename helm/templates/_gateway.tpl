@@ -8,6 +8,7 @@
   "share-reads" .shareReads
   "allowed-apis" .allowedApis
   "request-memory" (include "sidefetch.requestMemory" .memory)
+  "max-connections" (include "sidefetch.maxConnections" .memory)
   "listen" (printf "0.0.0.0:%d" (int .port))
   "broker-ports" (printf "%d-%d" (int .brokerPorts.first) $last)
   "advertise" (include "sidefetch.advertise" $)

@@ -27,18 +27,36 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 {{- end -}}
 
-{{/* The memory limit for --memory: proxy/kube/sizes.py's formula. */}}
-{{- define "sidefetch.memoryLimit" -}}
-{{- $number := regexFind "^[0-9]+" . | int -}}
-{{- $mib := ternary (mul $number 1024) $number (hasSuffix "GiB" .) -}}
-{{ add (mul 2 $mib) 96 }}Mi
+{{/* The bytes of a size, as options take it: 64MiB, 1.5 GiB, 65536. */}}
+{{- define "sidefetch.bytes" -}}
+{{- $unit := regexFind "[A-Za-z]*$" . -}}
+{{- $scales := dict "" 1 "B" 1 "KiB" 1024 "MiB" 1048576 "GiB" 1073741824 -}}
+{{ mulf (regexFind "^[0-9.]+" . | float64) (get $scales $unit) | int64 }}
+{{- end -}}
+
+{{/*
+The gateway's memory limit: the formula of proxy/kube/sizes.py. Its options may set --request-memory and
+--max-connections, which otherwise follow from --memory.
+*/}}
+{{- define "sidefetch.gatewayMemoryLimit" -}}
+{{- with .Values.gateway -}}
+{{- $memory := include "sidefetch.bytes" .memory | int64 -}}
+{{- $requests := get .options "request-memory" | default (include "sidefetch.requestMemory" .memory) -}}
+{{- $connections := get .options "max-connections" | default (include "sidefetch.maxConnections" .memory) | int64 -}}
+{{- $ofRequests := div (mul 5 (include "sidefetch.bytes" $requests | int64)) 2 -}}
+{{- $bytes := add $memory $ofRequests (mul 131072 $connections) (mul 96 1048576) -}}
+{{ div (add $bytes 1048575) 1048576 }}Mi
+{{- end -}}
 {{- end -}}
 
 {{/* --request-memory for --memory, likewise; in KiB, because half of an odd number of MiB is not whole. */}}
 {{- define "sidefetch.requestMemory" -}}
-{{- $number := regexFind "^[0-9]+" . | int -}}
-{{- $mib := ternary (mul $number 1024) $number (hasSuffix "GiB" .) -}}
-{{ mul $mib 512 }}KiB
+{{ div (include "sidefetch.bytes" . | int64) 2048 }}KiB
+{{- end -}}
+
+{{/* --max-connections for --memory, likewise. */}}
+{{- define "sidefetch.maxConnections" -}}
+{{ min (div (include "sidefetch.bytes" . | int64) 131072) 2000 }}
 {{- end -}}
 
 {{/* PodSecurity's "restricted", for a pod. */}}

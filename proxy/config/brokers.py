@@ -98,8 +98,8 @@ class UpstreamConfig:
             "Memory for the responses of brokers, over all connections. When it is used up, further responses are"
             " received later, and no request fails. A response counts as it arrives, and while its records are kept"
             " or sent; one of up to 64 KiB does not count. If only incomplete responses have all of it, one of them"
-            " exceeds it. The process needs more: limit a container to twice this value + 96 MiB, and set"
-            " request-memory to half of this value.",
+            " exceeds it. The process needs more: set request-memory to half of this value, and limit a container"
+            " to this value + 2.5 x request-memory + 128 KiB x max-connections + 96 MiB.",
             "Default: enough for 32 responses of the default fetch-buffer at once.",
         ),
     )

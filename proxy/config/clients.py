@@ -144,8 +144,10 @@ class LimitsConfig:
             whole(1, 1_000_000),
             "Largest number of client connections, forwarded ones of transparent mode included; a further one is"
             " closed at once. For each, Sidefetch may open four connections to brokers, and three more for each"
-            " closer replica that it reads: the limit of open files must allow that.",
-            "Default: a pod has tens. This many need about 10,000 open files, which most systems allow.",
+            " closer replica that it reads: the limit of open files must allow that. A connection takes up to 128"
+            " KiB of memory beside its large requests, responses and fetches.",
+            "Default: a pod has tens. This many need about 10,000 open files, which most systems allow, and 250 MiB"
+            " of memory; the chart sets one for each 128 KiB of memory, if that is less.",
         ),
     )
     max_connections_per_peer: int = attrs.field(

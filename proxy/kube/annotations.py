@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, Self
 import attrs
 
 from proxy.config import OPTIONS, Config, config_of, find_contradictions
-from proxy.config.option_types import ADDRESSES, RACK, OptionType, choice, format_bytes
+from proxy.config.option_types import ADDRESSES, RACK, OptionType, choice
 from proxy.errors import ConfigError
 from proxy.kube import redirect, sizes
 from proxy.kube.errors import MOST_REASONS, InjectionRefused
@@ -264,11 +264,13 @@ def injection_request(annotations: Mapping[str, Any], defaults: Defaults) -> Inj
     problems += _unused_annotations(annotations, texts)
     if problems:
         raise InjectionRefused(tuple(problems))
-    config = config_of(parsed)
-    if "request-memory" not in parsed:
-        request_memory_bytes = sizes.request_memory_bytes(config.upstream.memory_bytes)
-        settings["request-memory"] = format_bytes(request_memory_bytes)
-        config = config_of({**parsed, "request-memory": request_memory_bytes})
+    memory_bytes = config_of(parsed).upstream.memory_bytes
+    of_memory = {
+        "request-memory": sizes.request_memory_bytes(memory_bytes),
+        "max-connections": sizes.max_connections(memory_bytes),
+    }
+    settings |= {name: _OPTIONS[name].kind.show(value) for name, value in of_memory.items() if name not in parsed}
+    config = config_of({**of_memory, **parsed})
     problems += find_contradictions(config)
     if problems:
         raise InjectionRefused(tuple(problems))

@@ -150,6 +150,6 @@ def _resources(asked: InjectionRequest) -> dict[str, Any]:
     if asked.memory is not None:
         limit = request = asked.memory
     else:
-        mib = limit_bytes(asked.config.upstream.memory_bytes) // 1024**2
+        mib = limit_bytes(asked.config.upstream.memory_bytes, asked.config.limits) // 1024**2
         limit, request = f"{mib}Mi", MEMORY_REQUEST
     return {"limits": {"memory": limit}, "requests": {"cpu": asked.cpu_request, "memory": request}}

@@ -4,7 +4,7 @@ import pytest
 
 from tests.adversaries.attacks import ATTACKS
 from tests.adversaries.figures import kept
-from tests.adversaries.trial import CHART_MEMORY_MIB
+from tests.adversaries.trial import MOST_MEMORY_MIB
 
 TRIALS = {each["attack"]: each for each in kept()["trials"]}
 
@@ -20,4 +20,4 @@ def test_honest_clients_were_served_within_the_charts_memory(attack: str) -> Non
     assert trial["failures"] == 0
     assert trial["records"] > 0
     assert trial["livez_ms"] <= 1_000
-    assert trial["peak_mib"] <= CHART_MEMORY_MIB
+    assert trial["peak_mib"] <= MOST_MEMORY_MIB

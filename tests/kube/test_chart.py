@@ -12,9 +12,9 @@ import kubernetes_validate
 import pytest
 
 from proxy.cli.settings import load_settings
-from proxy.config import OPTIONS
+from proxy.config import OPTIONS, LimitsConfig
 from proxy.kube.annotations import ANNOTATIONS, Defaults
-from proxy.kube.sizes import limit_bytes, request_memory_bytes
+from proxy.kube.sizes import limit_bytes, max_connections, request_memory_bytes
 from proxy.version import VERSION
 from tests.command_blocks import all_blocks
 from tests.kube.charts import CHART, VALUES_FILES, helm, loaded, rendered
@@ -166,9 +166,23 @@ def test_the_memory_limit_is_the_programs_formula(memory: str, mib: int) -> None
     container = only(documents, "Deployment", "gateway")["spec"]["template"]["spec"]["containers"][0]
     settings = only(documents, "ConfigMap", "gateway")["data"]
     memory_bytes = mib * 1024**2
+    limits = LimitsConfig(
+        request_memory_bytes=request_memory_bytes(memory_bytes), max_connections=max_connections(memory_bytes)
+    )
 
-    assert container["resources"]["limits"]["memory"] == f"{limit_bytes(memory_bytes) // 1024**2}Mi"
-    assert settings["SIDEFETCH_REQUEST_MEMORY"] == f"{request_memory_bytes(memory_bytes) // 1024}KiB"
+    assert container["resources"]["limits"]["memory"] == f"{limit_bytes(memory_bytes, limits) // 1024**2}Mi"
+    assert settings["SIDEFETCH_REQUEST_MEMORY"] == f"{limits.request_memory_bytes // 1024}KiB"
+    assert settings["SIDEFETCH_MAX_CONNECTIONS"] == str(limits.max_connections)
+
+
+@kubernetes
+def test_the_memory_limit_follows_from_the_options_of_the_gateway() -> None:
+    options = ("request-memory=1.5 GiB", "max-connections=10000")
+    documents = rendered(*GATEWAY, *(f"--set-string=gateway.options.{each}" for each in options))
+    container = only(documents, "Deployment", "gateway")["spec"]["template"]["spec"]["containers"][0]
+    limits = LimitsConfig(request_memory_bytes=3 * 2**29, max_connections=10_000)
+
+    assert container["resources"]["limits"]["memory"] == f"{limit_bytes(256 * 1024**2, limits) // 1024**2}Mi"
 
 
 @kubernetes

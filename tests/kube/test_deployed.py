@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 from confluent_kafka import Producer
 
-from proxy.config import OPTIONS, option_named
+from proxy.config import OPTIONS, LimitsConfig, option_named
 from proxy.kube.sizes import limit_bytes
 from tests.clients.programs import PROGRAMS
 from tests.kafka.admin import Admin, eventually, unique
@@ -106,7 +106,7 @@ def default_of(option: str) -> Any:
 def test_the_unit_bounds_memory_by_the_same_formula_as_pods() -> None:
     (limit,) = re.findall(r"^MemoryMax=(\d+)M$", UNIT, re.MULTILINE)
 
-    assert int(limit) * 1024**2 == limit_bytes(default_of("memory"))
+    assert int(limit) * 1024**2 == limit_bytes(default_of("memory"), LimitsConfig())
 
 
 def test_the_unit_sets_options_that_there_are_and_lets_them_drain() -> None:

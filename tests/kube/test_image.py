@@ -10,7 +10,8 @@ from functools import partial
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 
-from proxy.kube.sizes import limit_bytes, request_memory_bytes
+from proxy.config import LimitsConfig
+from proxy.kube.sizes import limit_bytes, max_connections, request_memory_bytes
 from tests.bench.conversion import old_read
 from tests.bench.old_reader import OldJob
 from tests.bench.reader import Job
@@ -110,19 +111,27 @@ def test_concurrent_large_fetches_stay_below_the_container_memory_limit(
     client: Callable[[str, str], int], memory: int, image: Image, kafka4: KafkaCluster, topics: list[str]
 ) -> None:
     port, variables = settings(kafka4)
-    sizes = {"SIDEFETCH_MEMORY": memory, "SIDEFETCH_REQUEST_MEMORY": request_memory_bytes(memory)}
+    limits = LimitsConfig(
+        request_memory_bytes=request_memory_bytes(memory), max_connections=max_connections(memory)
+    )
+    sizes = {
+        "SIDEFETCH_MEMORY": memory,
+        "SIDEFETCH_REQUEST_MEMORY": limits.request_memory_bytes,
+        "SIDEFETCH_MAX_CONNECTIONS": limits.max_connections,
+    }
     variables |= {name: str(size) for name, size in sizes.items()}
+    limit = limit_bytes(memory, limits)
 
-    with Container.running(image, "run", env=variables, memory_bytes=limit_bytes(memory)) as container:
+    with Container.running(image, "run", env=variables, memory_bytes=limit) as container:
         wait_until_it_serves(container)
         leader = f"127.0.0.1:{port + 1 + 1}"
         with ThreadPoolExecutor(len(topics)) as at_once:
             record_bytes = list(at_once.map(partial(client, leader), topics))
         peak_bytes = int(re.findall(r"\d+", container.status["VmHWM"])[0]) * 1024
 
-    print(f"peak {peak_bytes / MIB:.0f} MiB of {limit_bytes(memory) / MIB:.0f}")
+    print(f"peak {peak_bytes / MIB:.0f} MiB of {limit / MIB:.0f}")
     assert all(each >= 40_000_000 for each in record_bytes)
-    assert peak_bytes < limit_bytes(memory)
+    assert peak_bytes < limit
 
 
 def test_image_contains_the_tools_of_transparent_mode(image: Image) -> None:

@@ -19,7 +19,6 @@ from proxy.kube.annotations import STATUS, Defaults, injection_request
 from proxy.kube.errors import InjectionRefused
 from proxy.kube.inject import inject, remove_injection
 from proxy.kube.redirect import LISTEN_PORT
-from proxy.kube.sizes import limit_bytes
 from tests.kube.pods import DEFAULTS, pod
 
 WITH_ALL: dict[str, str] = {
@@ -196,8 +195,20 @@ def test_its_memory_limit_comes_from_the_option_unless_it_is_given() -> None:
         assert "cpu" not in resources["limits"]
         return resources["requests"]["memory"], resources["limits"]["memory"]
 
-    assert memory(option_memory="64MiB") == ("96Mi", f"{limit_bytes(64 * 1024**2) // 1024**2}Mi")
+    assert memory(option_memory="64MiB") == ("96Mi", "304Mi")
+    assert memory(option_memory="64MiB", option_max_connections="2000") == ("96Mi", "490Mi")
+    assert memory(option_memory="64MiB", option_request_memory="128MiB") == ("96Mi", "544Mi")
     assert memory(memory="300Mi") == ("300Mi", "300Mi")
+
+
+def test_number_of_connections_follows_from_the_memory_unless_it_is_given() -> None:
+    def connections(**annotations: str) -> str:
+        sidecar = done(pod(option_memory="64MiB", **annotations))["spec"]["initContainers"][0]
+        (value,) = [each["value"] for each in sidecar["env"] if each["name"] == "SIDEFETCH_MAX_CONNECTIONS"]
+        return str(value)
+
+    assert connections() == "512"
+    assert connections(option_max_connections="700") == "700"
 
 
 def test_sidecar_probes_use_the_configured_admin_port() -> None:
