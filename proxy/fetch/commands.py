@@ -130,7 +130,7 @@ class Worker(enum.Enum):
     REQUEST = "request"
     """The relay: it decodes a large fetch of the client."""
     READER = "reader"
-    """The reader: conversion of records."""
+    """The reader: it adapts its state to a large fetch, and converts records."""
     PASS = "pass"  # noqa: S105
     """The pass-through connection, for requests other than fetches: it upgrades requests, which takes memory."""
     ADDRESSES = "addresses"
@@ -141,8 +141,8 @@ class Worker(enum.Enum):
 class RunInThread:
     """A command: call ``run`` in a thread, then notify the worker that it has ended.
 
-    The reader does not need the result. Relay and reader each have at most one such call at a time; those of the
-    pass-through connection run one after another.
+    Relay and reader each have at most one such call at a time; those of the pass-through connection run one after
+    another.
     """
 
     worker: Worker

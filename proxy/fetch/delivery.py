@@ -1,7 +1,9 @@
 """The partitions of one client connection, and the composition of its responses from cached logs and errors."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, assert_never
+
+import attrs
 
 from proxy.cluster.topology import BrokerId, Topology
 from proxy.convert.types import (
@@ -35,8 +37,9 @@ from proxy.wire.fetch import (
     request_layout,
     response_layout,
 )
+from proxy.wire.frames import QUICK_BYTES
 
-__all__ = ["Delivery"]
+__all__ = ["Delivery", "Update"]
 
 _ID_ERRORS: Final = (ErrorCode.unknown_topic_id, ErrorCode.inconsistent_topic_id)
 _EPOCH_ERRORS: Final = (ErrorCode.fenced_leader_epoch, ErrorCode.unknown_leader_epoch)
@@ -47,8 +50,8 @@ _MOST_READ: Final = 1_000
 class Delivery:
     """The requested partitions and the responses of one client connection.
 
-    It takes over client fetches (``update``) and puts records, errors and offsets into responses. ``Reader``
-    decides when a fetch is answered.
+    It takes over client fetches (``prepare_update``) and puts records, errors and offsets into responses.
+    ``Reader`` decides when a fetch is answered.
     """
 
     def __init__(self, node_id: BrokerId, config: FetchConfig) -> None:
@@ -56,7 +59,7 @@ class Delivery:
         self.state = FetchState()
         """The partitions and offsets of the last client fetch."""
         self.template = ResponseTemplate(response_layout(0), committed=False)
-        """The response template; empty before the first ``update``."""
+        """The response template; empty before the first ``Update``."""
         self._node_id = node_id
         self._policy = config.policy
         self._truncations = config.truncations
@@ -81,40 +84,40 @@ class Delivery:
 
     # ------------------------------------------------------------------------------------------- requests
 
-    def update(self, request: FetchRequest, topology: Topology, at: Positions, *, by_id: bool) -> Change:
-        """Adopt the partitions of a client fetch, or a new topology for it; return the changes.
+    def prepare_update(self, request: FetchRequest, topology: Topology, at: Positions, *, by_id: bool) -> "Update":
+        """Return the computation that adopts the partitions of a client fetch, or a new topology for it.
 
-        The response template is adapted. For a client that sends no leader epochs, truncation checks begin where
-        the epoch has grown since it last got records, and its offset is not above their high watermark; for
-        partitions not yet read on this connection, only at exactly the offset up to which its client id last read.
-        If the Fetch version or the isolation level has changed, the client's logs are dropped, unless clients share
-        the cache.
+        Run it, in any thread, and pass its result to ``finish_update``; use neither ``state`` nor ``template``
+        meanwhile. If the Fetch version or the isolation level has changed, the client's logs are dropped, unless
+        clients share the cache.
 
         Args: request: the fetch, with all partitions of the client's session.
               at: the logs that the client reads; partitions with outdated offsets are added to its ``changed``.
               by_id: whether upstream fetches name topics by id.
         """
-        layout = request_layout(request.version)
         self._client_id = request.header.client_id
         self._follows = bool(request.options.rack_id)
         self._sends_epochs = sends_epochs(request)
         context = RequestContext(self._node_id, by_id, self._follows, self._policy.switch_for(request.version))
         committed = bool(request.options.isolation)
         is_other = not self.template.is_for(request.version, committed=committed)
-        change = self.state.update(layout, request.sections, topology, context)
-        for key in change.touched:
-            self._check_truncation(key)
-        reshaped: Iterable[int] = change.reshaped
         if is_other:
             at.void_all()  # the response of another version may have offsets that the last one lacked
             self.template = ResponseTemplate(response_layout(request.version), committed=committed)
-            reshaped = range(len(request.sections))
             at.changed.update(dict.fromkeys(self.state.requested))
-        if is_other or change.reshaped or change.is_rearranged:
-            self.template.reshape(layout, request.sections, frozenset(reshaped), change.replaced)
+        return Update(request, topology, context, self.state, self.template, is_other)
+
+    def finish_update(self, change: Change, at: Positions) -> None:
+        """Handle the result of an ``Update``.
+
+        For a client that sends no leader epochs, truncation checks begin where the epoch has grown since it last
+        got records, and its offset is not above their high watermark; for partitions not yet read on this
+        connection, only at exactly the offset up to which its client id last read.
+        """
+        for key in change.touched:
+            self._check_truncation(key)
         if change.reshaped:
             at.changed.update(dict.fromkeys(key for key in change.touched if key in self.state.requested))
-        return change
 
     def _check_truncation(self, key: PartitionKey) -> None:
         """Have the leader check a partition for truncation, if its epoch has grown since the client read it."""
@@ -368,6 +371,33 @@ class Delivery:
                 case never:
                     assert_never(never)
         return was_skipped, records
+
+
+@attrs.frozen
+class Update:
+    """The computation that adapts a client's state and response template to its fetch, or to a new topology."""
+
+    request: FetchRequest
+    topology: Topology
+    context: RequestContext
+    state: FetchState
+    template: ResponseTemplate
+    is_new: bool
+    """Whether the template is a new one."""
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether few partitions must be compared or added, so that the computation may run in the event loop."""
+        return self.state.count_entry_bytes(self.request.sections, self.topology) <= QUICK_BYTES
+
+    def run(self) -> Change:
+        """Adapt both; return the changes of the state. Any thread may call it."""
+        layout, sections = request_layout(self.request.version), self.request.sections
+        change = self.state.update(layout, sections, self.topology, self.context)
+        reshaped = frozenset(range(len(sections))) if self.is_new else change.reshaped
+        if reshaped or change.is_rearranged:
+            self.template.reshape(layout, sections, reshaped, change.replaced)
+        return change
 
 
 def sends_epochs(request: FetchRequest) -> bool:

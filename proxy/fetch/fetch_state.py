@@ -130,6 +130,15 @@ class FetchState:
         """The names of the request's sections, in its order."""
         self._taken_in: tuple[Sequence[TopicSection], Topology] = ((), Topology())
 
+    def count_entry_bytes(self, sections: Sequence[TopicSection], topology: Topology) -> int:
+        """Return the bytes of the partitions that ``update`` would compare or add: none of identical sections."""
+        before, seen = self._taken_in
+        if seen is not topology or len(before) != len(sections):
+            return sum(len(section.entries) for section in sections)
+        if before is sections:
+            return 0
+        return sum(len(section.entries) for section in compress(sections, map(is_not, before, sections)))
+
     def update(
         self, layout: RequestLayout, sections: Sequence[TopicSection], topology: Topology, context: RequestContext
     ) -> Change:

@@ -60,7 +60,7 @@ that one would be read twice in a row.
 """
 _GRACE_S: Final = 2.0
 """The time that a broker may take beyond the max wait of a request."""
-_JOIN_AT_ONCE: Final = 2000
+_JOIN_AT_ONCE: Final = 1000
 """The number of logs that may join between two requests."""
 INSTANT_S: Final = 1e-6
 """Times that differ by less than this count as equal."""

@@ -5,7 +5,17 @@ import attrs
 from proxy.fetch.converting import Job
 from proxy.wire.frames import Pieces
 
-__all__ = ["Collecting", "Connecting", "Converting", "Delayed", "Finding", "Pausing", "Phase", "Resolving"]
+__all__ = [
+    "Collecting",
+    "Connecting",
+    "Converting",
+    "Delayed",
+    "Finding",
+    "Pausing",
+    "Phase",
+    "Resolving",
+    "Updating",
+]
 
 
 @attrs.frozen
@@ -26,6 +36,17 @@ class Resolving:
 
     until_s: float
     """The time after which the fetch proceeds without new metadata."""
+
+
+@attrs.frozen
+class Updating:
+    """The phase in which a thread adapts the client's partitions to its fetch, or to new metadata.
+
+    A fetch of few partitions skips it.
+    """
+
+    resolving: Resolving | None
+    """The phase to return to if topics are still not known; None if no metadata was requested for them."""
 
 
 @attrs.frozen
@@ -83,4 +104,4 @@ class Delayed:
     """The encoded response."""
 
 
-Phase = Connecting | Resolving | Finding | Collecting | Pausing | Converting | Delayed
+Phase = Connecting | Resolving | Updating | Finding | Collecting | Pausing | Converting | Delayed

@@ -9,6 +9,8 @@ the log of its *source*: that leader, or a closer replica (see ``cluster.routing
         |              |             |         | +--+ refused or lost: asked again, a few times
         |              |             +---------+ the logs of many partitions were lost
         +--------------+-----------------------+----> an error, after which the client refreshes its metadata
+
+A thread adapts the state of a large fetch (Updating) before Resolving, and before Finding.
 """
 
 from collections.abc import Iterator
@@ -22,12 +24,23 @@ from proxy.events import Cause, StalledFetchRecord
 from proxy.fetch.cache import CacheKey, LogCache
 from proxy.fetch.commands import Answered, EmitRecord, ReaderCommand, RefreshMetadata, RunInThread, Worker
 from proxy.fetch.converting import are_small, begin_all
-from proxy.fetch.delivery import Delivery
+from proxy.fetch.delivery import Delivery, Update
 from proxy.fetch.exchange import Exchange, FetchParams, check_request
 from proxy.fetch.fetch_config import FetchConfig
 from proxy.fetch.fetch_recorder import FetchRecorder
+from proxy.fetch.fetch_state import Change
 from proxy.fetch.fetcher import Fetcher, FetchResult
-from proxy.fetch.phases import Collecting, Connecting, Converting, Delayed, Finding, Pausing, Phase, Resolving
+from proxy.fetch.phases import (
+    Collecting,
+    Connecting,
+    Converting,
+    Delayed,
+    Finding,
+    Pausing,
+    Phase,
+    Resolving,
+    Updating,
+)
 from proxy.fetch.positions import Deliverable, Positions
 from proxy.fetch.shared_log import KEPT_S, SharedLog
 from proxy.fetch_rules import NO_RULES, FetchRules
@@ -54,7 +67,7 @@ _READ_BYTES: Final = 1300
 """The memory of a partition that is read: in the tables of the client, of its log cache and of its fetchers."""
 _UNREADABLE_BYTES: Final = 300
 """The memory of a partition that is answered with an error of Sidefetch."""
-_FOUND_AT_ONCE: Final = 2000
+_FOUND_AT_ONCE: Final = 1000
 """The number of partitions whose logs are found before other clients are served."""
 _PLAIN_S: Final = 30.0
 """How long brokers wait for a client's min bytes themselves after there was less than it wanted."""
@@ -155,12 +168,17 @@ class Reader:
             self._at.cache.update_topology(topology)
         return self._moved(self._resolved(now_s), now_s)
 
-    def converted(self, now_s: float) -> list[ReaderCommand]:
-        """Answer the client fetch, or read on for it, after its ``RunInThread`` command has ended.
+    def thread_finished(self, result: object, now_s: float) -> list[ReaderCommand]:
+        """Continue the client fetch after its ``RunInThread`` command has ended.
 
-        If the client can see none of the records, Sidefetch reads on behind them, unless the max wait is over and
-        no other records are ready.
+        After a conversion, it is answered. If the client can see none of the records, Sidefetch reads on behind
+        them, unless the max wait is over and no other records are ready.
+
+        *result*: the return value of the function that ran in the thread.
         """
+        if isinstance(self._phase, Updating):
+            assert isinstance(result, Change)
+            return self._moved(self._updated(result, self._phase.resolving, now_s), now_s)
         return self._moved(self._converted(now_s), now_s)
 
     def settle(self, now_s: float) -> list[ReaderCommand]:
@@ -341,7 +359,9 @@ class Reader:
         The partition becomes loose, so that a log without the check is found. No effect if Sidefetch added no
         check, as if the client itself sent the last fetched epoch.
         """
-        if self._at is not None and self._delivery.truncation_checked(log.key.partition):
+        if self._at is None or isinstance(self._phase, Updating):  # the thread uses the state; a later check ends
+            return
+        if self._delivery.truncation_checked(log.key.partition):
             self._at.log_void(log)
 
     def throttled(self, now_s: float) -> None:
@@ -430,7 +450,8 @@ class Reader:
             case Connecting() if at.cache.leader(self.node_id).version:
                 yield from self._begin(exchange, now_s)
             case Resolving(until_s) | Pausing(until_s) if now_s >= until_s:
-                self._collect(exchange, at, now_s)
+                exchange.watchdog_s = now_s
+                self._collect(exchange, at)
             case _:
                 pass
         if isinstance(self._phase, Finding):
@@ -483,18 +504,49 @@ class Reader:
         if not leader.version:
             at.cache.open(leader, now_s)
             return
-        self._update(exchange, at, now_s)
-        if self._delivery.state.unknown:
-            self._phase = Resolving(now_s + _RESOLVE_S)
-            yield RefreshMetadata(frozenset(self._delivery.state.unknown))
-        else:
-            self._collect(exchange, at, now_s)
+        yield from self._update(exchange, at, None, now_s)
 
-    def _update(self, exchange: Exchange, at: Positions, now_s: float) -> None:
-        """Bring the client's partitions up to its fetch and to the topology."""
+    def _update(
+        self, exchange: Exchange, at: Positions, resolving: Resolving | None, now_s: float
+    ) -> Iterator[ReaderCommand]:
+        """Adapt the client's partitions to its fetch and to the topology, in a thread if they are many; then go on.
+
+        *resolving*: the present phase if it is ``Resolving``, else None.
+        """
+        update = self._prepare_update(exchange, at)
+        if update.is_quick:
+            yield from self._updated(update.run(), resolving, now_s)
+        else:
+            self._phase = Updating(resolving)
+            yield RunInThread(Worker.READER, update.run)
+
+    def _prepare_update(self, exchange: Exchange, at: Positions) -> Update:
         self._topology = at.cache.topology
         by_id = at.cache.leader(self.node_id).by_id
-        change = self._delivery.update(exchange.request, self._topology, at, by_id=by_id)
+        return self._delivery.prepare_update(exchange.request, self._topology, at, by_id=by_id)
+
+    def _updated(self, change: Change, resolving: Resolving | None, now_s: float) -> Iterator[ReaderCommand]:
+        """Request metadata of topics that are not known, or wait further for it; otherwise find the logs."""
+        exchange, at = self._exchange, self._at
+        assert exchange is not None
+        assert at is not None
+        self._adopt(change, at, now_s)
+        unknown = self._delivery.state.unknown
+        if resolving is None and unknown:
+            self._phase = Resolving(now_s + _RESOLVE_S)
+            yield RefreshMetadata(frozenset(unknown))
+        elif resolving is not None and any(self._topology.topic(topic) is None for topic in unknown):
+            self._phase = resolving
+            if at.cache.topology is not self._topology:  # it has come while the thread ran
+                yield from self._resolved(now_s)
+        else:
+            if resolving is not None:
+                exchange.watchdog_s = now_s
+            self._collect(exchange, at)
+
+    def _adopt(self, change: Change, at: Positions, now_s: float) -> None:
+        """Have the logs of changed partitions found again, and drop those that the client requests no more."""
+        self._delivery.finish_update(change, at)
         for key in change.recreated:
             # By name, the offsets that are known may be those of either topic; the leader knows.
             at.cache.routes(self.node_id).avoid_followers(key, now_s)
@@ -510,17 +562,11 @@ class Reader:
 
     def _resolved(self, now_s: float) -> Iterator[ReaderCommand]:
         exchange, at = self._exchange, self._at
-        if exchange is None or at is None or not isinstance(self._phase, Resolving):
-            return
-        self._update(exchange, at, now_s)
-        if not any(self._topology.topic(topic) is None for topic in self._delivery.state.unknown):
-            self._collect(exchange, at, now_s)
-        yield from ()
+        if exchange is not None and at is not None and isinstance(self._phase, Resolving):
+            yield from self._update(exchange, at, self._phase, now_s)
 
-    def _collect(self, exchange: Exchange, at: Positions, now_s: float) -> None:
+    def _collect(self, exchange: Exchange, at: Positions) -> None:
         """Begin to find the logs of all partitions, with an empty response."""
-        if not isinstance(self._phase, Connecting):
-            exchange.watchdog_s = now_s
         self._phase = Finding()
         self._delivery.begin(exchange)
         if at.is_probe:
@@ -539,7 +585,7 @@ class Reader:
     def _find(self, exchange: Exchange, at: Positions, now_s: float) -> bool:
         """Find the logs of loose partitions, except for those that the response has already.
 
-        At most 2,000 are found. Return whether these were all.
+        At most 1,000 are found. Return whether these were all.
         """
         answered = self._delivery.answered(exchange)
         keys = list(islice((key for key in at.loose if key not in answered), _FOUND_AT_ONCE + 1))
@@ -566,7 +612,7 @@ class Reader:
         deliverable = self._deliverable(exchange, at)
         if at.loose:
             if at.cache.topology is not self._topology:
-                self._update(exchange, at, now_s)
+                self._adopt(self._prepare_update(exchange, at).run(), at, now_s)
                 self._delivery.add_unreadable(exchange)
             if not self._find(exchange, at, now_s):
                 at.stop()

@@ -282,7 +282,7 @@ class ClientRelay:
             case Worker.REQUEST:
                 yield from self._handle_decoded(result, now_s)
             case Worker.READER:
-                yield from self._process_reader(self._reader.converted(now_s), now_s)
+                yield from self._process_reader(self._reader.thread_finished(result, now_s), now_s)
             case Worker.PASS | Worker.ADDRESSES:
                 commands = self._pass_through.handle_thread_result(result, now_s)
                 yield from self._process_pass_through(commands, now_s)

@@ -140,13 +140,17 @@ def test_broker_without_sessions_gets_every_partition_in_each_fetch() -> None:
 @pytest.mark.parametrize(("partitions", "epoch"), [(1000, 0), (1001, -1)])
 def test_a_session_by_names_is_not_made_larger_than_a_broker_bears(partitions: int, epoch: int) -> None:
     play = Play(topology(partitions), broker_fetch=12)
-    offsets, idle = dict.fromkeys(range(partitions), 0), dict.fromkeys(range(partitions), IDLE)
+    offsets = dict.fromkeys(range(partitions), 0)
 
     play.fetch(offsets)
     play.open(LONG_POLL)
-    play.answer(idle)
+    play.wait(0)
+    while len(play.asked[-1].offsets) < partitions:
+        play.answer(dict.fromkeys(play.asked[-1].offsets, IDLE))
+    play.answer(dict.fromkeys(offsets, IDLE))
     play.fetch(offsets)
 
+    assert len(play.asked[-1].offsets) == partitions
     assert play.asked[-1].epoch == epoch
 
 

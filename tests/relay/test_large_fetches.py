@@ -1,7 +1,9 @@
 """Fetches of thousands of partitions: in parts, with a limit on those that wait, and with memory that is freed."""
 
+import attrs
 import pytest
 
+from proxy.cluster.topology import Topology
 from proxy.errors import ClientProtocolError, LimitReached
 from proxy.relay.commands import (
     Command,
@@ -14,7 +16,7 @@ from proxy.relay.commands import (
 )
 from proxy.wire.fetch import FETCH, FetchOptions, FetchPartition, PartitionKey, write_request
 from proxy.wire.headers import RequestHeader
-from tests.relay.playbook import LONG_POLL, Part, Play, of_type, topology
+from tests.relay.playbook import LONG_POLL, Part, Play, learnt, of_type, topology
 
 MANY = 5_000
 
@@ -29,14 +31,17 @@ def test_large_fetch_is_found_and_requested_in_parts() -> None:
         assert not play.asked, "it has requested some before it has found all"
         play.handle(Tick())
         ticks += 1
-    assert ticks == 2
-    assert [len(asked.offsets) for asked in play.asked] == [2_000]
+    assert ticks == 4
+    assert [len(asked.offsets) for asked in play.asked] == [1_000]
     assert play.asked[0].max_wait_ms == 0
 
     play.answer(dict.fromkeys(play.asked[-1].offsets, Part(0, 5)))
-    assert len(play.asked[-1].offsets) == 4_000
+    assert len(play.asked[-1].offsets) == 2_000
     assert play.asked[-1].max_wait_ms == 0
     play.answer(dict.fromkeys(play.asked[-1].offsets, Part(0, 5)), session_id=7)
+    while len(play.asked) < 5:
+        assert len(play.asked[-1].offsets) == 1_000
+        play.answer(dict.fromkeys(play.asked[-1].offsets, Part(0, 5)))
     rest = play.asked[-1].offsets
     assert len(rest) == 1_000
     assert {p for asked in play.asked for p in asked.offsets} == set(range(MANY))
@@ -68,9 +73,42 @@ def test_large_fetch_is_decoded_in_a_thread_before_the_next_request_is_read() ->
     assert not play.relay.rest(play.now_s)
 
     assert of_type(OpenLink, finish(play, decoding)) == [OpenLink(LONG_POLL, "the-client")]
-    play.open(LONG_POLL)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_partitions_of_a_large_fetch_are_adopted_in_a_thread(*, is_known: bool) -> None:
+    play = Play(topology(MANY) if is_known else Topology(), works=False)
+    (decoding,) = of_type(RunInThread, play.request(large()))
+    finish(play, decoding)
+
+    (adopting,) = of_type(RunInThread, play.open(LONG_POLL))
+    assert play.relay.reader.state_bytes == 0
+    assert play.relay.is_preparing_fetch
+    commands = finish(play, adopting)
+    if not is_known:
+        assert learnt(commands) == [frozenset({"t"})]
+        (adopting,) = of_type(RunInThread, play.update_topology(topology(MANY)))
+        finish(play, adopting)
     play.wait(0)
-    assert len(play.asked[0].offsets) == 2_000
+
+    assert play.relay.reader.state_bytes > 0
+    assert len(play.asked[0].offsets) == 1_000
+
+
+def test_metadata_that_comes_while_a_thread_adopts_partitions_is_not_missed() -> None:
+    """Two refreshes are under way: the first reply lacks the topic, and the second comes during the thread."""
+    play = Play(Topology(refreshed_s=1), works=False)
+    (decoding,) = of_type(RunInThread, play.request(large()))
+    finish(play, decoding)
+    finish(play, *of_type(RunInThread, play.open(LONG_POLL)))
+
+    (adopting,) = of_type(RunInThread, play.update_topology(Topology(refreshed_s=2)))
+    assert of_type(RunInThread, play.update_topology(attrs.evolve(topology(MANY), refreshed_s=3))) == []
+    (adopting_again,) = of_type(RunInThread, finish(play, adopting))
+    finish(play, adopting_again)
+    play.wait(0)
+
+    assert len(play.asked[0].offsets) == 1_000
 
 
 def test_repetition_of_a_large_fetch_needs_no_thread() -> None:
