@@ -1,16 +1,8 @@
 """The state machine that answers the fetches of one client connection from the cached logs of a log cache.
 
 The client takes the broker that it is connected to for the leader of its partitions. Each partition is read from
-the log of its *source*: that leader, or a closer replica (see ``cluster.routing``). The phases of a client fetch::
-
-    Connecting --> Resolving --> Finding --> Collecting (Pausing) --> Converting --> Delayed --> (answered)
-        |              |             ^         | ^ ^                   |
-        |              |             |         | | +-------------------+ the client can see none of the records
-        |              |             |         | +--+ refused or lost: asked again, a few times
-        |              |             +---------+ the logs of many partitions were lost
-        +--------------+-----------------------+----> an error, after which the client refreshes its metadata
-
-A thread adapts the state of a large fetch (Updating) before Resolving, and before Finding.
+the log of its *source*: that leader, or a closer replica (see ``cluster.routing``). A client fetch passes through
+the phases of ``phases``; ``LOG_CACHE.md`` has the table of their transitions.
 """
 
 from collections.abc import Iterator
