@@ -128,8 +128,13 @@ class ClientSession:
         self._sections: tuple[TopicSection, ...] | None = None
         self._sent_stamp: object = None
         """``ResponseTemplate.stamp`` of the last response; None if that had records or errors."""
-        for section in sections:
+        listed = tuple(sections)
+        for section in listed:
             self._add(section)
+        # They stay the same objects, unless a request names a topic or a partition twice, or a topic without any.
+        is_same = self._size * self._layout.stride == sum(len(section.entries) for section in listed)
+        if is_same and len(self._parts) == len(listed):
+            self._sections = listed
 
     def __len__(self) -> int:
         """Return the number of partitions."""
@@ -241,7 +246,7 @@ class ClientSession:
             count = len(part.entries) // self._layout.stride
             if count == 0:
                 return
-            if len(_indices(self._layout, part.entries)) < count:
+            if count > 1 and len(_indices(self._layout, part.entries)) < count:
                 part = _Part(b"")
                 count = part.add(self._layout, self._rows, section.entries)
             self._parts[section.topic] = part

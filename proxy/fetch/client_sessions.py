@@ -72,13 +72,31 @@ class Context(ABC):
     request: FetchRequest
     """The client's request, with all partitions of its session, also those that the request did not name."""
 
+    def splice(
+        self,
+        template: ResponseTemplate,  # noqa: ARG002
+        updates: Mapping[Topic, Sequence[PartitionUpdate]],  # noqa: ARG002
+    ) -> list[Piece] | None:
+        """Return the topics of a response with all partitions, for ``answer``; None if the session chooses some.
+
+        Any thread may call it. *template* and *updates* are those of ``answer``.
+        """
+        return None
+
     @abstractmethod
-    def answer(self, template: ResponseTemplate, updates: Mapping[Topic, Sequence[PartitionUpdate]]) -> Answer:
+    def answer(
+        self,
+        template: ResponseTemplate,
+        updates: Mapping[Topic, Sequence[PartitionUpdate]],
+        spliced: list[Piece] | None = None,
+    ) -> Answer:
         """Return the response with *updates*, and with the partitions of *template* that the client must be sent.
 
         If the session refuses the request, it has only the session's error. *template* must have the partitions of
         ``request``, with their last offsets; *updates* has records and errors. Call this once, or ``empty`` in its
         place: in a session, the partitions without an error count as sent.
+
+        *spliced*: the result of ``splice``; None if that was not called.
         """
 
     def empty(self) -> Answer:
@@ -95,7 +113,12 @@ class Refused(Context):
 
     error: ErrorCode
 
-    def answer(self, template: ResponseTemplate, updates: Mapping[Topic, Sequence[PartitionUpdate]]) -> Answer:  # noqa: ARG002
+    def answer(
+        self,
+        template: ResponseTemplate,  # noqa: ARG002
+        updates: Mapping[Topic, Sequence[PartitionUpdate]],  # noqa: ARG002
+        spliced: list[Piece] | None = None,  # noqa: ARG002
+    ) -> Answer:
         return _nothing(self.error)
 
     def empty(self) -> Answer:
@@ -106,8 +129,17 @@ class Refused(Context):
 class Sessionless(Context):
     """The context of a fetch without a session: its response has all partitions."""
 
-    def answer(self, template: ResponseTemplate, updates: Mapping[Topic, Sequence[PartitionUpdate]]) -> Answer:
-        return Answer(ErrorCode.none, NO_SESSION, template.sections, template.partitions, template.answer(updates))
+    def splice(self, template: ResponseTemplate, updates: Mapping[Topic, Sequence[PartitionUpdate]]) -> list[Piece]:
+        return template.answer(updates)
+
+    def answer(
+        self,
+        template: ResponseTemplate,
+        updates: Mapping[Topic, Sequence[PartitionUpdate]],
+        spliced: list[Piece] | None = None,
+    ) -> Answer:
+        pieces = self.splice(template, updates) if spliced is None else spliced
+        return Answer(ErrorCode.none, NO_SESSION, template.sections, template.partitions, pieces)
 
 
 @attrs.frozen
@@ -120,11 +152,19 @@ class NewSession(Sessionless):
     _session: ClientSession
     _grant: Callable[[ClientSession], SessionId]
 
-    def answer(self, template: ResponseTemplate, updates: Mapping[Topic, Sequence[PartitionUpdate]]) -> Answer:
-        session_id = self._grant(self._session)
+    def splice(self, template: ResponseTemplate, updates: Mapping[Topic, Sequence[PartitionUpdate]]) -> list[Piece]:
         if self.request.sections is self._session.sections:
             self._session.record_full_response(template, updates)
-        return super().answer(template, updates)._replace(session_id=session_id)
+        return super().splice(template, updates)
+
+    def answer(
+        self,
+        template: ResponseTemplate,
+        updates: Mapping[Topic, Sequence[PartitionUpdate]],
+        spliced: list[Piece] | None = None,
+    ) -> Answer:
+        answer = super().answer(template, updates, spliced)
+        return answer._replace(session_id=self._grant(self._session))
 
 
 @attrs.frozen
@@ -140,7 +180,12 @@ class Incremental(Context):
     _expected: int
     """The session's epoch if no later request has used it."""
 
-    def answer(self, template: ResponseTemplate, updates: Mapping[Topic, Sequence[PartitionUpdate]]) -> Answer:
+    def answer(
+        self,
+        template: ResponseTemplate,
+        updates: Mapping[Topic, Sequence[PartitionUpdate]],
+        spliced: list[Piece] | None = None,  # noqa: ARG002
+    ) -> Answer:
         # If the session was evicted or closed meanwhile, only the next request fails, as with Kafka.
         return self._overtaken or Answer(
             ErrorCode.none, self.session_id, *self._session.take_changes(template, updates)

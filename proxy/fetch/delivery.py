@@ -1,6 +1,6 @@
 """The partitions of one client connection, and the composition of its responses from cached logs and errors."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, assert_never
 
 import attrs
@@ -16,6 +16,7 @@ from proxy.convert.types import (
 )
 from proxy.errors import ErrorCode
 from proxy.events import DamageRecord, Record, TruncationRecord
+from proxy.fetch.client_sessions import Context
 from proxy.fetch.commands import EmitRecord, ReaderCommand
 from proxy.fetch.converting import Job, NoRoom, conversion_of
 from proxy.fetch.error_codes import STALE_TOPOLOGY
@@ -23,8 +24,9 @@ from proxy.fetch.exchange import Exchange
 from proxy.fetch.fetch_config import FetchConfig
 from proxy.fetch.fetch_state import Change, FetchState, RequestContext
 from proxy.fetch.log import Slice
+from proxy.fetch.offsets import Offsets
 from proxy.fetch.positions import Deliverable, Positions
-from proxy.fetch.response_template import ResponseTemplate
+from proxy.fetch.response_template import PartitionUpdate, ResponseTemplate
 from proxy.fetch.shared_log import LogKey, SharedLog
 from proxy.wire.fetch import (
     UNKNOWN,
@@ -37,12 +39,15 @@ from proxy.wire.fetch import (
     request_layout,
     response_layout,
 )
-from proxy.wire.frames import QUICK_BYTES
+from proxy.wire.frames import QUICK_BYTES, Piece
 
-__all__ = ["Delivery", "Update"]
+__all__ = ["Delivery", "Encoding", "Update"]
 
 _ID_ERRORS: Final = (ErrorCode.unknown_topic_id, ErrorCode.inconsistent_topic_id)
 _EPOCH_ERRORS: Final = (ErrorCode.fenced_leader_epoch, ErrorCode.unknown_leader_epoch)
+_ENCODED_AT_ONCE: Final = 1000
+"""The most topics with errors or records, and partitions with changed offsets, of a response that is encoded in the
+event loop."""
 _MOST_READ: Final = 1_000
 """The partitions of a resting client whose look-back is kept: about 250 kB."""
 
@@ -141,10 +146,7 @@ class Delivery:
     def add_unreadable(self, exchange: Exchange) -> None:
         """Add the errors of partitions that are not requested from brokers and not in the response already."""
         if self.state.unreadable_errors:
-            answered = exchange.answered
-            for (topic, partition), error in self.state.unreadable_errors.items():
-                if (topic, partition) not in answered:
-                    exchange.add(topic, erroneous(partition, error))
+            exchange.add_errors(self.state.unreadable_errors)
 
     def answered(self, exchange: Exchange) -> set[PartitionKey]:
         """Return the partitions that are in the response already, by the brokers' names.
@@ -279,13 +281,18 @@ class Delivery:
         quiet = (key for key in at.changed if key not in at.ready and key not in answered)
         return any(at.cache.lacks_offsets(at.logs[key]) for key in quiet)
 
-    def patch_offsets(self, at: Positions) -> None:
-        """Write the offsets that have changed into the response template. Cost: O(changed)."""
+    def encode(self, exchange: Exchange, at: Positions) -> "Encoding":
+        """Return the computation of the response of *exchange*, with all changed offsets. Cost: O(changed).
+
+        Run it, in any thread, and pass its result to ``Exchange.answer``; do not use ``template`` meanwhile.
+        """
+        patches = []
         for key in list(at.changed):
             offsets, named = at.cache.offsets.get(key), self.state.named.get(key.topic)
             if offsets is not None and named is not None:
-                self.template.learn(named, key.partition, offsets)
+                patches.append((named, key.partition, offsets))
                 del at.changed[key]
+        return Encoding(exchange.context, self.template, exchange.updates, patches)
 
     def hand_out(self, exchange: Exchange, at: Positions, deliverable: Deliverable) -> tuple[Job, ...]:
         """Add the records of *deliverable* to the response, or return them as jobs if some need conversion.
@@ -398,6 +405,29 @@ class Update:
         if reshaped or change.is_rearranged:
             self.template.reshape(layout, sections, reshaped, change.replaced)
         return change
+
+
+@attrs.frozen
+class Encoding:
+    """The computation that writes changed offsets into the response template, and encodes a response."""
+
+    context: Context
+    template: ResponseTemplate
+    updates: Mapping[Topic, Sequence[PartitionUpdate]]
+    """The partitions with records or errors, by topic."""
+    patches: Sequence[tuple[Topic, int, Offsets]]
+    """The partitions with changed offsets."""
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether few partitions have changed, so that the computation may run in the event loop."""
+        return len(self.updates) + len(self.patches) <= _ENCODED_AT_ONCE
+
+    def run(self) -> list[Piece] | None:
+        """Write and encode; return the result of ``Context.splice``. Any thread may call it."""
+        for topic, partition, offsets in self.patches:
+            self.template.learn(topic, partition, offsets)
+        return self.context.splice(self.template, self.updates)
 
 
 def sends_epochs(request: FetchRequest) -> bool:

@@ -133,6 +133,14 @@ class Exchange:
             PartitionUpdate(sent, reply.records if records is None else records)
         )
 
+    def add_errors(self, errors: Mapping[tuple[Topic, int], int]) -> None:
+        """Add partitions with *errors*, by topic and partition, to the response, unless they are in it already."""
+        answered, updates = self.answered, self.updates
+        codes = {error: error_for(self.version, error) for error in set(errors.values())}
+        for (topic, partition), error in errors.items():
+            if (topic, partition) not in answered:
+                updates.setdefault(topic, []).append(PartitionUpdate(erroneous(partition, codes[error]), b""))
+
     def has_epoch(self, topic: Topic, partition: int) -> bool:
         """Return whether the request, or the client's session, has a leader epoch for the partition.
 
@@ -146,13 +154,16 @@ class Exchange:
             for fields in layout.entry.iter_unpack(section.entries)
         )
 
-    def answer(self, template: ResponseTemplate, map_address: AddressMap) -> Pieces:
+    def answer(
+        self, template: ResponseTemplate, map_address: AddressMap, spliced: list[Piece] | None = None
+    ) -> Pieces:
         """Return the encoded response: *template* with ``updates`` spliced in; within a session, only the changes.
 
         Args: template: the partitions of the request with their last offsets.
               map_address: maps a broker's endpoint to Sidefetch's address for it; the result None leaves it out.
+              spliced: the result of ``context.splice``; None if that was not called.
         """
-        shaped = self.context.answer(template, self.updates)
+        shaped = self.context.answer(template, self.updates, spliced)
         return self._framed(shaped, self.updates, _placed(self.endpoints.values(), map_address))
 
     def refusal(self, error: int) -> Pieces:

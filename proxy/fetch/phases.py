@@ -6,6 +6,7 @@ from proxy.fetch.converting import Job
 from proxy.wire.frames import Pieces
 
 __all__ = [
+    "Answering",
     "Collecting",
     "Connecting",
     "Converting",
@@ -90,6 +91,14 @@ class Converting:
 
 
 @attrs.frozen
+class Answering:
+    """The phase in which a thread encodes a response with many changed partitions.
+
+    Other responses skip it.
+    """
+
+
+@attrs.frozen
 class Delayed:
     """The phase in which an encoded response is kept until a time; most fetches skip it.
 
@@ -104,4 +113,4 @@ class Delayed:
     """The encoded response."""
 
 
-Phase = Connecting | Resolving | Updating | Finding | Collecting | Pausing | Converting | Delayed
+Phase = Connecting | Resolving | Updating | Finding | Collecting | Pausing | Converting | Answering | Delayed

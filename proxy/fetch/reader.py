@@ -23,6 +23,7 @@ from proxy.fetch.fetch_recorder import FetchRecorder
 from proxy.fetch.fetch_state import Change
 from proxy.fetch.fetcher import Fetcher, FetchResult
 from proxy.fetch.phases import (
+    Answering,
     Collecting,
     Connecting,
     Converting,
@@ -38,7 +39,7 @@ from proxy.fetch.shared_log import KEPT_S, SharedLog
 from proxy.fetch_rules import NO_RULES, FetchRules
 from proxy.wire.addresses import AddressMap
 from proxy.wire.fetch import FetchRequest, PartitionKey, PartitionReply
-from proxy.wire.frames import Pieces
+from proxy.wire.frames import Piece, Pieces
 
 __all__ = ["Caches", "Reader"]
 
@@ -163,14 +164,17 @@ class Reader:
     def thread_finished(self, result: object, now_s: float) -> list[ReaderCommand]:
         """Continue the client fetch after its ``RunInThread`` command has ended.
 
-        After a conversion, it is answered. If the client can see none of the records, Sidefetch reads on behind
-        them, unless the max wait is over and no other records are ready.
+        It is answered once its response is encoded, and after a conversion. If the client can see none of the
+        records, Sidefetch reads on behind them, unless the max wait is over and no other records are ready.
 
         *result*: the return value of the function that ran in the thread.
         """
         if isinstance(self._phase, Updating):
             assert isinstance(result, Change)
             return self._moved(self._updated(result, self._phase.resolving, now_s), now_s)
+        if isinstance(self._phase, Answering):
+            assert result is None or isinstance(result, list)
+            return self._moved(self._encoded(result, now_s), now_s)
         return self._moved(self._converted(now_s), now_s)
 
     def settle(self, now_s: float) -> list[ReaderCommand]:
@@ -687,10 +691,21 @@ class Reader:
             yield from self._settle(exchange, at, now_s)
 
     def _answer(self, exchange: Exchange, at: Positions, now_s: float) -> Iterator[ReaderCommand]:
-        is_quiet = not exchange.updates
-        self._delivery.patch_offsets(at)
-        pieces = self._throttled(exchange, now_s).answer(self._delivery.template, self._map_address)
+        encoding = self._delivery.encode(exchange, at)
         at.stop()
+        if encoding.is_quick:
+            yield from self._encoded(encoding.run(), now_s)
+        else:
+            self._phase = Answering()
+            yield RunInThread(Worker.READER, encoding.run)
+
+    def _encoded(self, spliced: list[Piece] | None, now_s: float) -> Iterator[ReaderCommand]:
+        """Answer the client fetch with *spliced*, the result of ``Context.splice``."""
+        exchange, at = self._exchange, self._at
+        assert exchange is not None
+        assert at is not None
+        is_quiet = not exchange.updates
+        pieces = self._throttled(exchange, now_s).answer(self._delivery.template, self._map_address, spliced)
         if exchange.throttle_ms and exchange.version < _CLIENT_THROTTLES_VERSION:
             self._phase = Delayed(now_s + exchange.throttle_ms / 1000, pieces)
             return

@@ -3,8 +3,8 @@
 import attrs
 import pytest
 
-from proxy.cluster.topology import Topology
-from proxy.errors import ClientProtocolError, LimitReached
+from proxy.cluster.topology import TopicInfo, Topology
+from proxy.errors import ClientProtocolError, ErrorCode, LimitReached
 from proxy.relay.commands import (
     Command,
     FetchMemoryShort,
@@ -14,9 +14,9 @@ from proxy.relay.commands import (
     ThreadFinished,
     Tick,
 )
-from proxy.wire.fetch import FETCH, FetchOptions, FetchPartition, PartitionKey, write_request
+from proxy.wire.fetch import FETCH, FetchOptions, FetchPartition, PartitionKey, Topic, write_request
 from proxy.wire.headers import RequestHeader
-from tests.relay.playbook import LONG_POLL, Part, Play, learnt, of_type, topology
+from tests.relay.playbook import LONG_POLL, Part, Play, client_responses, learnt, of_type, parts_of, topology
 
 MANY = 5_000
 
@@ -93,6 +93,46 @@ def test_partitions_of_a_large_fetch_are_adopted_in_a_thread(*, is_known: bool) 
 
     assert play.relay.reader.state_bytes > 0
     assert len(play.asked[0].offsets) == 1_000
+
+
+def test_errors_of_many_topics_are_encoded_in_a_thread() -> None:
+    """Also within a session, which counts them as not sent."""
+    names = [f"topic-{number}" for number in range(1_001)]
+    failed: dict[Topic, TopicInfo] = {
+        name: TopicInfo(name, None, ErrorCode.topic_authorization_failed) for name in names
+    }
+    known = attrs.evolve(topology(), topics=failed)
+    play = Play(known, works=False, client_sessions=1)
+    wanted = {PartitionKey(name, 0): FetchPartition(0, 1 << 20) for name in names}
+    header = RequestHeader(FETCH, 11, 1, "the-client")
+    play.request(write_request(header, FetchOptions(500, 1), 0, 0, wanted, ()))
+    (adopting,) = of_type(RunInThread, play.open(LONG_POLL))
+    finish(play, adopting)
+
+    (encoding,) = play.update_topology(known)
+    assert isinstance(encoding, RunInThread)
+    (answer,) = client_responses(finish(play, encoding))
+
+    assert answer.session_id == 100
+    assert [(topic.topic, int(topic.partitions[0].error_code)) for topic in answer.responses] == [
+        (name, ErrorCode.topic_authorization_failed) for name in names
+    ]
+
+
+def test_new_offsets_of_many_partitions_are_written_in_a_thread() -> None:
+    play = Play(topology(1_001), works=False, upstream_max_wait_s=10)
+    wanted = dict.fromkeys(range(1_001), 0)
+    (adopting,) = of_type(RunInThread, [*play.fetch(wanted, max_wait_ms=1_000), *play.open(LONG_POLL)])
+    finish(play, adopting)
+    play.wait(0)
+    while len(play.asked[-1].offsets) < len(wanted):
+        play.answer(dict.fromkeys(play.asked[-1].offsets, Part(0, 5)))
+    play.answer(dict.fromkeys(wanted, Part(0, 6)))
+
+    (encoding,) = of_type(RunInThread, play.wait(1))
+    (answer,) = client_responses(finish(play, encoding))
+
+    assert parts_of(answer) == dict.fromkeys(wanted, (0, 6))
 
 
 def test_metadata_that_comes_while_a_thread_adopts_partitions_is_not_missed() -> None:
