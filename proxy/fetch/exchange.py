@@ -26,7 +26,7 @@ from proxy.wire.fetch import (
 )
 from proxy.wire.frames import Piece, Pieces
 
-__all__ = ["Exchange", "FetchParams", "check_request", "refuse_follower"]
+__all__ = ["EncodedErrors", "Exchange", "FetchParams", "check_request", "refuse_follower"]
 
 _SIZE: Final = struct.Struct(">i")
 _INSTANT_MS: Final = 10
@@ -181,14 +181,21 @@ class Exchange:
             )
         return self._framed(failed, updates)
 
-    def unreadable(self, error: int) -> Pieces:
-        """Return a response in which each partition of the fetch, or of its session, has *error*.
+    def encode_errors(self, error: int) -> "EncodedErrors":
+        """Encode *error* for each partition of the fetch, or of its session, for ``unreadable``.
 
-        Old Fetch versions get the code that replaces it (``error_for``). If a later request has used the session,
-        the response has only the session's error.
+        Old Fetch versions get the code that replaces it (``error_for``). Any thread may call it.
         """
         template, updates = self._all_erroneous(error)
-        return self._framed(self.context.answer(template, updates), updates)
+        return EncodedErrors(template, updates, self.context.splice(template, updates))
+
+    def unreadable(self, encoded: "EncodedErrors") -> Pieces:
+        """Return a response with *encoded*, an error for each partition; or with the session's error.
+
+        It has the session's error if a later request has used the session.
+        """
+        answer = self.context.answer(encoded.template, encoded.updates, encoded.spliced)
+        return self._framed(answer, encoded.updates)
 
     def empty(self) -> Pieces:
         """Return a response without partitions, with the session's error if there is one."""
@@ -220,6 +227,16 @@ class Exchange:
         if self.recorder is not None:
             self.recorder.answered(answer, updates, _SIZE.size + size)
         return [_SIZE.pack(size) + front, *answer.pieces, end]
+
+
+@attrs.frozen
+class EncodedErrors:
+    """The errors of all partitions of a fetch, and their encoding."""
+
+    template: ResponseTemplate
+    updates: Mapping[Topic, Sequence[PartitionUpdate]]
+    spliced: list[Piece] | None
+    """The result of ``Context.splice``."""
 
 
 def check_request(request: FetchRequest) -> None:

@@ -97,6 +97,9 @@ class Answering:
     Other responses skip it.
     """
 
+    until_s: float | None = None
+    """The time before which the errors of a fetch that is given up are not sent; None for other responses."""
+
 
 @attrs.frozen
 class Delayed:

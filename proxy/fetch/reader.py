@@ -17,7 +17,7 @@ from proxy.fetch.cache import CacheKey, LogCache
 from proxy.fetch.commands import Answered, EmitRecord, ReaderCommand, RefreshMetadata, RunInThread, Worker
 from proxy.fetch.converting import are_small, begin_all
 from proxy.fetch.delivery import Delivery, Update
-from proxy.fetch.exchange import Exchange, FetchParams, check_request
+from proxy.fetch.exchange import EncodedErrors, Exchange, FetchParams, check_request
 from proxy.fetch.fetch_config import FetchConfig
 from proxy.fetch.fetch_recorder import FetchRecorder
 from proxy.fetch.fetch_state import Change
@@ -39,7 +39,7 @@ from proxy.fetch.shared_log import KEPT_S, SharedLog
 from proxy.fetch_rules import NO_RULES, FetchRules
 from proxy.wire.addresses import AddressMap
 from proxy.wire.fetch import FetchRequest, PartitionKey, PartitionReply
-from proxy.wire.frames import Piece, Pieces
+from proxy.wire.frames import QUICK_BYTES, Piece, Pieces
 
 __all__ = ["Caches", "Reader"]
 
@@ -172,6 +172,12 @@ class Reader:
         if isinstance(self._phase, Updating):
             assert isinstance(result, Change)
             return self._moved(self._updated(result, self._phase.resolving, now_s), now_s)
+        if isinstance(result, EncodedErrors):
+            assert isinstance(self._phase, Answering)
+            assert self._phase.until_s is not None
+            assert self._exchange is not None
+            self._phase = Delayed(self._phase.until_s, self._exchange.unreadable(result))
+            return self._moved((), now_s)
         if isinstance(self._phase, Answering):
             assert result is None or isinstance(result, list)
             return self._moved(self._encoded(result, now_s), now_s)
@@ -737,7 +743,12 @@ class Reader:
             self._at.stop()
         self._pending.append(RefreshMetadata(frozenset(section.topic for section in exchange.request.sections)))
         until_s = max(now_s, exchange.started_s + _GONE_S)
-        self._phase = Delayed(until_s, exchange.unreadable(ErrorCode.not_leader_or_follower))
+        encode = partial(exchange.encode_errors, ErrorCode.not_leader_or_follower)
+        if sum(len(section.entries) for section in exchange.request.sections) <= QUICK_BYTES:
+            self._phase = Delayed(until_s, exchange.unreadable(encode()))
+        else:
+            self._phase = Answering(until_s)
+            self._pending.append(RunInThread(Worker.READER, encode))
 
     def _answer_stalled(self, exchange: Exchange, at: Positions, now_s: float) -> Iterator[ReaderCommand]:
         """Answer a fetch that outlived its wait with a retriable error, and replace its upstream connections."""

@@ -459,9 +459,8 @@ def test_error_of_whole_fetch_is_reported_for_all_session_partitions() -> None:
     session_id = create(desk, A0, B0)
     context = desk.open(session_id, 1)
 
-    response = read(
-        12, Exchange(context.request, 0.0, context=context).unreadable(ErrorCode.not_leader_or_follower)
-    )
+    exchange = Exchange(context.request, 0.0, context=context)
+    response = read(12, exchange.unreadable(exchange.encode_errors(ErrorCode.not_leader_or_follower)))
 
     assert outcome(response) == (0, session_id, [A0, B0])
     assert partitions_in(desk.answer(desk.open(session_id, 2))) == [A0, B0]

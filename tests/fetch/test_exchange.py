@@ -139,7 +139,7 @@ def test_unreadable_every_partition_has_the_error(version: int, isolation: int) 
     made = exchange(version, isolation=isolation)
     orders, payments = names(version)
 
-    decoded_response = read(version, made.unreadable(UNKNOWN_TOPIC_ID))
+    decoded_response = read(version, made.unreadable(made.encode_errors(UNKNOWN_TOPIC_ID)))
 
     assert decoded_response.error == 0
     assert shape(decoded_response) == [(orders, [3, 0]), (payments, [1]), (orders, [2])]

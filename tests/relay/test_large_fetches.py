@@ -14,6 +14,7 @@ from proxy.relay.commands import (
     ThreadFinished,
     Tick,
 )
+from proxy.session.epochs import FINAL_EPOCH, NO_SESSION
 from proxy.wire.fetch import FETCH, FetchOptions, FetchPartition, PartitionKey, Topic, write_request
 from proxy.wire.headers import RequestHeader
 from tests.relay.playbook import LONG_POLL, Part, Play, client_responses, learnt, of_type, parts_of, topology
@@ -51,11 +52,16 @@ def test_large_fetch_is_found_and_requested_in_parts() -> None:
     assert reply.record.answered == MANY
 
 
-def large(offset: int = 0, partitions: int = MANY, correlation_id: int = 1) -> bytes:
-    """A fetch of ``t`` with its size."""
+def large(
+    offset: int = 0,
+    partitions: int = MANY,
+    correlation_id: int = 1,
+    session: tuple[int, int] = (NO_SESSION, FINAL_EPOCH),
+) -> bytes:
+    """A fetch of ``t`` with its size; *session*: id and epoch."""
     wanted = {PartitionKey("t", partition): FetchPartition(offset, 1 << 20) for partition in range(partitions)}
     header = RequestHeader(FETCH, 11, correlation_id, "the-client")
-    return write_request(header, FetchOptions(500, 1), 0, -1, wanted, ())
+    return write_request(header, FetchOptions(500, 1), *session, wanted, ())
 
 
 def finish(play: Play, work: RunInThread) -> list[Command]:
@@ -135,6 +141,18 @@ def test_new_offsets_of_many_partitions_are_written_in_a_thread() -> None:
     assert parts_of(answer) == dict.fromkeys(wanted, (0, 6))
 
 
+def test_errors_of_a_large_fetch_without_a_broker_are_encoded_in_a_thread() -> None:
+    play = Play(topology(MANY), works=False)
+    (decoding,) = of_type(RunInThread, play.request(large()))
+    finish(play, decoding)
+
+    (encoding,) = of_type(RunInThread, play.lose(LONG_POLL))
+    assert finish(play, encoding) == []
+    (answer,) = client_responses(play.wait(0.25))
+
+    assert parts_of(answer) == dict.fromkeys(range(MANY), (ErrorCode.not_leader_or_follower, -1))
+
+
 def test_metadata_that_comes_while_a_thread_adopts_partitions_is_not_missed() -> None:
     """Two refreshes are under way: the first reply lacks the topic, and the second comes during the thread."""
     play = Play(Topology(refreshed_s=1), works=False)
@@ -169,6 +187,26 @@ def test_error_of_a_large_fetch_is_raised_after_its_thread(frame: bytes, expecte
 
     with pytest.raises(expected):
         finish(play, decoding)
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_refused_fetch_leaves_its_session_to_the_next_connection(epoch: int) -> None:
+    """As if the connection had been lost: the client continues the session, or replaces it."""
+    play = Play(client_sessions=1)
+    play.fetch({0: 0}, session_epoch=0)
+    play.open(LONG_POLL)
+    play.answer({0: Part(0, 5)})
+    play.wait(0.5)
+    with pytest.raises(LimitReached):
+        play.request(large(partitions=20_001, session=(100, 1)))
+
+    play.reconnect()
+    play.fetch({} if epoch else {0: 0}, session_id=100, session_epoch=epoch)
+    play.open(LONG_POLL)
+    (answer,) = client_responses([*play.answer({0: Part(0, 5)}), *play.wait(0.5)])
+
+    assert (answer.error_code, answer.session_id) == (0, 100 if epoch else 101)
+    assert len(play.sessions) == 1
 
 
 def test_client_that_leaves_while_its_fetch_is_decoded_frees_its_memory() -> None:
