@@ -209,6 +209,7 @@ def test_all_record_bytes_come_from_the_rack(way: Way, programs: Programs) -> No
     reading.assert_once_and_in_order()
 
 
+@pytest.mark.long
 def test_killed_broker_of_the_rack_is_read_again_once_it_is_back_in_its_rack(way: Way, programs: Programs) -> None:
     reading = Reading(way, programs)
     reading.wait_until_read_at(home=True)
