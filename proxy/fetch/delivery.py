@@ -46,8 +46,7 @@ __all__ = ["Delivery", "Encoding", "Update"]
 _ID_ERRORS: Final = (ErrorCode.unknown_topic_id, ErrorCode.inconsistent_topic_id)
 _EPOCH_ERRORS: Final = (ErrorCode.fenced_leader_epoch, ErrorCode.unknown_leader_epoch)
 _ENCODED_AT_ONCE: Final = 1000
-"""The most topics with errors or records, and partitions with changed offsets, of a response that is encoded in the
-event loop."""
+"""The most partitions with errors, records or changed offsets of a response that is encoded in the event loop."""
 _MOST_READ: Final = 1_000
 """The partitions of a resting client whose look-back is kept: about 250 kB."""
 
@@ -421,7 +420,7 @@ class Encoding:
     @property
     def is_quick(self) -> bool:
         """Whether few partitions have changed, so that the computation may run in the event loop."""
-        return len(self.updates) + len(self.patches) <= _ENCODED_AT_ONCE
+        return sum(map(len, self.updates.values())) + len(self.patches) <= _ENCODED_AT_ONCE
 
     def run(self) -> list[Piece] | None:
         """Write and encode; return the result of ``Context.splice``. Any thread may call it."""

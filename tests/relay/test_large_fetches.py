@@ -101,15 +101,17 @@ def test_partitions_of_a_large_fetch_are_adopted_in_a_thread(*, is_known: bool) 
     assert len(play.asked[0].offsets) == 1_000
 
 
-def test_errors_of_many_topics_are_encoded_in_a_thread() -> None:
-    """Also within a session, which counts them as not sent."""
-    names = [f"topic-{number}" for number in range(1_001)]
+@pytest.mark.parametrize(("topics", "partitions"), [(1_001, 1), (1, 1_001)])
+def test_errors_of_many_partitions_are_encoded_in_a_thread(topics: int, partitions: int) -> None:
+    """Also at the start of a session."""
+    names = [f"topic-{number}" for number in range(topics)]
     failed: dict[Topic, TopicInfo] = {
         name: TopicInfo(name, None, ErrorCode.topic_authorization_failed) for name in names
     }
     known = attrs.evolve(topology(), topics=failed)
     play = Play(known, works=False, client_sessions=1)
-    wanted = {PartitionKey(name, 0): FetchPartition(0, 1 << 20) for name in names}
+    numbers = range(partitions)
+    wanted = {PartitionKey(name, number): FetchPartition(0, 1 << 20) for name in names for number in numbers}
     header = RequestHeader(FETCH, 11, 1, "the-client")
     play.request(write_request(header, FetchOptions(500, 1), 0, 0, wanted, ()))
     (adopting,) = of_type(RunInThread, play.open(LONG_POLL))
@@ -120,9 +122,10 @@ def test_errors_of_many_topics_are_encoded_in_a_thread() -> None:
     (answer,) = client_responses(finish(play, encoding))
 
     assert answer.session_id == 100
-    assert [(topic.topic, int(topic.partitions[0].error_code)) for topic in answer.responses] == [
-        (name, ErrorCode.topic_authorization_failed) for name in names
-    ]
+    assert [topic.topic for topic in answer.responses] == names
+    for topic in answer.responses:
+        assert [part.partition_index for part in topic.partitions] == list(numbers)
+        assert {int(part.error_code) for part in topic.partitions} == {ErrorCode.topic_authorization_failed}
 
 
 def test_new_offsets_of_many_partitions_are_written_in_a_thread() -> None:
