@@ -59,14 +59,14 @@ test-long:
 # Metrics, traces and the status page, with Prometheus, a Collector and a browser. Builds the Collector once: minutes.
 telemetry:
 	@.ci/prerequisites python go node chromium prometheus
-	@$(MAKE) --no-print-directory install
+	@$(MAKE) --no-print-directory spark
 	$(BIN)/pytest -m telemetry $(PYTEST_ARGS)
 
 # The image, the chart and injection, with containers and Kubernetes' own programs; needs root. Builds helm, Kubernetes
 # and the base of the image once: half an hour.
 kubernetes:
 	@.ci/prerequisites python java maven go c openssl root containers namespaces nftables librdkafka
-	@$(MAKE) --no-print-directory install
+	@$(MAKE) --no-print-directory spark
 	$(BIN)/pytest -m kubernetes $(PYTEST_ARGS)
 
 # Breaks a rule of the protocol at a time; the tests named with it must fail.
