@@ -655,13 +655,14 @@ class LogCache:
     def _place_queued(self, source: Source, now_s: float) -> None:
         """Place the queued logs of *source* on its fetchers, as far as these take some.
 
-        If there are too many new ones for one request of the long-poll fetcher, the rest waits for the next one.
+        If there are too many new ones for one request of the long-poll or catch-up fetcher, the rest waits for the
+        next one.
         """
-        queue, long_poll = self._queues[source], self._sources[source].long_poll
-        if long_poll.is_building and long_poll.is_in_flight:
+        queue, (long_poll, _, catch_up) = self._queues[source], self._sources[source]
+        if any(each.is_building and each.is_in_flight for each in (long_poll, catch_up)):
             return
         for log in list(queue):
-            if long_poll.is_full:
+            if long_poll.is_full or catch_up.is_full:
                 return
             self._place(log, now_s)
         if not queue:

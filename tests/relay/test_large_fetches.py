@@ -17,7 +17,17 @@ from proxy.relay.commands import (
 from proxy.session.epochs import FINAL_EPOCH, NO_SESSION
 from proxy.wire.fetch import FETCH, FetchOptions, FetchPartition, PartitionKey, Topic, write_request
 from proxy.wire.headers import RequestHeader
-from tests.relay.playbook import LONG_POLL, Part, Play, client_responses, learnt, of_type, parts_of, topology
+from tests.relay.playbook import (
+    CATCH_UP,
+    LONG_POLL,
+    Part,
+    Play,
+    client_responses,
+    learnt,
+    of_type,
+    parts_of,
+    topology,
+)
 
 MANY = 5_000
 
@@ -220,6 +230,23 @@ def test_client_that_leaves_while_its_fetch_is_decoded_frees_its_memory() -> Non
 
     assert play.relay.fetch_bytes == 0
     assert not play.relay.is_preparing_fetch
+
+
+def test_instant_fetch_of_many_partitions_beside_a_long_poll_is_requested_in_parts() -> None:
+    play = Play(topology(MANY), upstream_max_wait_s=10)
+    play.established(*range(100))
+
+    play.fetch(dict.fromkeys(range(MANY), 0), max_wait_ms=0)
+    play.wait(0)
+    play.open(CATCH_UP)
+    replies: list[Reply] = []
+    while not replies:
+        asked = play.asked_on(CATCH_UP)[-1]
+        replies = of_type(Reply, play.answer(dict.fromkeys(asked.offsets, Part(0, 5)), link=CATCH_UP))
+
+    asked_of = [set(asked.offsets) for asked in play.asked_on(CATCH_UP)]
+    assert [len(each) for each in asked_of] == [1_000] * 5
+    assert set.union(*asked_of) == set(range(MANY))
 
 
 def test_fetches_behind_one_that_waits_are_read_up_to_64_kib() -> None:
