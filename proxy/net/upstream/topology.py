@@ -38,7 +38,7 @@ _FRESH_S: Final = 0.5
 _TOPICS: Final = 100_000
 _ATTEMPTS: Final = 2
 """The number of failures after which a request is divided, while brokers answer others."""
-_BATCH_TOPICS: Final = 5_000
+_BATCH_TOPICS: Final = 1_000
 _BATCH_BYTES: Final = 1024 * 1024
 """The most topics of one request, and bytes of their names: a broker closes the connection at a larger request than
 it accepts."""
