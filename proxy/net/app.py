@@ -44,7 +44,7 @@ from proxy.net.io.fetch_memory import FetchMemory
 from proxy.net.io.logs import Log
 from proxy.net.io.memory import Budget
 from proxy.net.io.sockets import FrameSocket, address_text
-from proxy.net.observability.event_loop import Heartbeat, LoopTurns
+from proxy.net.observability.event_loop import Heartbeat, LoopTurns, limit_thread_turns
 from proxy.net.observability.observers import Observer
 from proxy.net.observability.outputs import TelemetryOutputs
 from proxy.net.observability.probes import ProbeState
@@ -98,6 +98,7 @@ async def serve(
     raise_open_files_limit(config.limits, log)
     proxy = Proxy(config, log, rack=found.rack)
     proxy.garbage.configure()
+    limit_thread_turns()
     with (
         trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals,
         trio.open_signal_receiver(signal.SIGHUP) as hang_ups,

@@ -1,12 +1,14 @@
 """A stalled event loop is logged with its place."""
 
 import io
+import sys
 import time
 
+import pytest
 import trio
 
 from proxy.net.io.logs import Log
-from proxy.net.observability.event_loop import Heartbeat, LoopTurns
+from proxy.net.observability.event_loop import Heartbeat, LoopTurns, limit_thread_turns
 
 
 async def logged_for(stand_s: float) -> str:
@@ -47,6 +49,15 @@ async def test_longest_turn_of_the_loop_is_that_of_the_task_that_took_longest() 
         trio.lowlevel.remove_instrument(turns)
 
     assert turns.longest_s >= 0.2
+
+
+def test_threads_let_the_event_loop_run_within_a_millisecond() -> None:
+    before_s = sys.getswitchinterval()
+    try:
+        limit_thread_turns()
+        assert sys.getswitchinterval() == pytest.approx(0.001)
+    finally:
+        sys.setswitchinterval(before_s)
 
 
 def test_longest_turn_is_forgotten_after_two_minutes() -> None:

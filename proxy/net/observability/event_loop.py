@@ -1,4 +1,4 @@
-"""The turns of the event loop: their longest duration, and the stack at which the loop is blocked.
+"""The turns of the event loop: their longest duration, the stack at which it is blocked, and those of threads.
 
 A blocked loop answers no probe, so that Kubernetes restarts the process; afterwards the cause cannot be found.
 """
@@ -15,13 +15,26 @@ import trio
 
 from proxy.net.io.logs import Log
 
-__all__ = ["Heartbeat", "LoopTurns"]
+__all__ = ["Heartbeat", "LoopTurns", "limit_thread_turns"]
 
 _WINDOW_S: Final = 60.0
 
+_SWITCH_S: Final = 0.001
+"""The time for which a thread may compute while the event loop is ready to run.
+
+Measured with a thread that computes all the time: an echo over a socket takes 5 ms, at most 21 ms, with Python's
+5 ms; with this, it takes 1 ms, at most 4 ms. The thread is as fast."""
 _BEAT_S: Final = 1.0
 _MISSED: Final = 5
 """The number of missed beats. A pause of the whole process does not count: the counting thread pauses, too."""
+
+
+def limit_thread_turns() -> None:
+    """Have threads that compute, as for large requests, let the event loop run within 1 ms instead of 5 ms.
+
+    The loop needs a turn after each system call, so that it would wait several times for one response.
+    """
+    sys.setswitchinterval(_SWITCH_S)
 
 
 @attrs.define(eq=False)
