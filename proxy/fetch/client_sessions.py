@@ -272,7 +272,7 @@ class ClientSessions:
         if request.session_epoch == FINAL_EPOCH or not request.sections or not self._slots.slots:
             return Sessionless(request)
         session = ClientSession(node_id, request.version, request.sections, self._owner)
-        if len(session.sections) == len(request.sections):
+        if session.sections is not request.sections and len(session.sections) == len(request.sections):
             # The reader's ``FetchState`` and the session then keep the same bytes.
             same = zip(session.sections, request.sections, strict=True)
             if all(len(ours.entries) == len(theirs.entries) for ours, theirs in same):

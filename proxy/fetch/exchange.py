@@ -136,10 +136,20 @@ class Exchange:
     def add_errors(self, errors: Mapping[tuple[Topic, int], int]) -> None:
         """Add partitions with *errors*, by topic and partition, to the response, unless they are in it already."""
         answered, updates = self.answered, self.updates
-        codes = {error: error_for(self.version, error) for error in set(errors.values())}
+        made: dict[
+            tuple[int, int], PartitionUpdate
+        ] = {}  # thousands of topics may have the same error of partition 0
         for (topic, partition), error in errors.items():
-            if (topic, partition) not in answered:
-                updates.setdefault(topic, []).append(PartitionUpdate(erroneous(partition, codes[error]), b""))
+            if (topic, partition) in answered:
+                continue
+            update = made.get((partition, error))
+            if update is None:
+                update = PartitionUpdate(erroneous(partition, error_for(self.version, error)), b"")
+                made[partition, error] = update
+            if topic in updates:
+                updates[topic].append(update)
+            else:
+                updates[topic] = [update]
 
     def has_epoch(self, topic: Topic, partition: int) -> bool:
         """Return whether the request, or the client's session, has a leader epoch for the partition.

@@ -173,6 +173,7 @@ class TopologyService:
         stale = {topic for each in batch for topic in each.topics if topic not in self._fresh}
         if scheduled:
             stale |= {info.name or topic for topic, info in self.topology.topics.items() if not info.error}
+        await trio.lowlevel.checkpoint()  # a client may have named thousands of topics
         must_probe, self._must_probe = self._must_probe, False
         if scheduled or stale or must_probe or not self.known.is_set():
             await self._refresh(stale)
@@ -192,7 +193,9 @@ class TopologyService:
         # The id that stands for no topic would fail the whole request, also for other clients.
         ids = [topic for topic in topics if not isinstance(topic, str) and topic != NO_TOPIC_ID]
         # Separately: if a request has any id, brokers ignore the names.
-        for batch in [*_batches(names), *_batches(ids)] or [[]]:
+        batches = [*_batches(names), *_batches(ids)]
+        await trio.lowlevel.checkpoint()
+        for batch in batches or [[]]:
             for metadata in await self._request_batch(batch):
                 self.topology = await _add_metadata(self.topology, metadata)
             for topic in batch:
