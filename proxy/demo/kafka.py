@@ -20,6 +20,7 @@ import trio
 from proxy.demo.batches import encode_batch
 from proxy.demo.client import KafkaConnection, connect
 from proxy.demo.costs import FetchCost
+from proxy.demo.kafka_server import QUICK_JVM, broker_command, fetch_command, pom, server_properties
 from proxy.demo.messages import encode_request, read_response
 from proxy.demo.processes import DemoFailed, find_free_ports, is_serving, run_program
 from proxy.demo.stage import BUSY, EVERY_S, PARTITIONS, TOPIC, Stage, busy, record
@@ -29,23 +30,14 @@ __all__ = ["VERSIONS", "kafka_stage"]
 
 VERSIONS: Final[Mapping[str, str]] = {"3": "3.9.2", "4": "4.3.1"}
 _JAVA: Final = 17
+_HOST: Final = "127.0.0.1"
 _RACKS: Final = "abc"
 _REASSIGN: Final = (45, 0)
 """AlterPartitionReassignments: its API key, and the version in use."""
 _CLUSTER_ID: Final = "c2lkZWZldGNoLWRlbW8hIQ"
 _START_S: Final = 60.0
-_JVM: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx320m")
-_COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
-_POM: Final = """\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>sidefetch</groupId><artifactId>demo-kafka</artifactId><version>{version}</version>
-  <dependencies>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version></dependency>
-    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
-  </dependencies>
-</project>
-"""
+_JVM: Final = (*QUICK_JVM, "-Xmx320m")
+_DEPENDENCIES: Final = ("org.apache.kafka:kafka_2.13:{}", "org.slf4j:slf4j-simple:1.7.36")
 
 
 @attrs.frozen
@@ -97,11 +89,9 @@ async def kafka_stage(major: str, say: Callable[[str], None]) -> AsyncIterator[S
     ]
     with tempfile.TemporaryDirectory(prefix="sidefetch-demo-kafka-") as folder:
         home = Path(folder)
-        await _format(jars, home, brokers)
+        commands = await _format(jars, home, brokers)
         async with AsyncExitStack() as stack:
-            for broker in brokers:
-                command = ["java", *_JVM, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{jars}/*"]
-                command += ["kafka.Kafka", str(_folder(home, broker) / "server.properties")]
+            for broker, command in zip(brokers, commands, strict=True):
                 await stack.enter_async_context(run_program(command, log=_folder(home, broker) / "log", kill=True))
             seen = await stack.enter_async_context(tap({each.tapped: each.port for each in brokers}))
             stage = _Kafka(version, brokers, seen)
@@ -144,9 +134,9 @@ async def _jars(version: str, say: Callable[[str], None]) -> Path:
     say(f"Fetching Apache Kafka {version} with Maven, once: some 45 MB ...")
     fresh = Path(tempfile.mkdtemp(prefix=f"sidefetch-kafka-{version}-"))
     try:
-        (fresh / "pom.xml").write_text(_POM.format(version=version))
-        options = ["--batch-mode", "--quiet", f"--file={fresh / 'pom.xml'}", f"-DoutputDirectory={fresh / 'jars'}"]
-        await _run(["mvn", *options, _COPY], "Maven")
+        dependencies = [each.format(version) for each in _DEPENDENCIES]
+        (fresh / "pom.xml").write_text(pom("demo-kafka", version, dependencies))
+        await _run(fetch_command(fresh / "pom.xml", fresh / "jars"), "Maven")
         folder.mkdir(parents=True, exist_ok=True)
         for jar in (fresh / "jars").iterdir():
             shutil.move(jar, folder / jar.name)
@@ -160,13 +150,18 @@ def _folder(home: Path, broker: _Broker) -> Path:
     return home / f"broker-{broker.node}"
 
 
-async def _format(jars: Path, home: Path, brokers: Sequence[_Broker]) -> None:
-    """Write each broker's properties and storage; Kafka's tool runs once for all, since a JVM takes a second."""
+async def _format(jars: Path, home: Path, brokers: Sequence[_Broker]) -> list[list[str]]:
+    """Write each broker's properties and storage; return the commands that start the brokers.
+
+    Kafka's tool runs once for all, since a JVM takes a second.
+    """
+    commands = []
     for broker in brokers:
         folder = _folder(home, broker)
         (folder / "data").mkdir(parents=True)
+        options = (*_JVM, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
         properties = _properties(broker, brokers, folder / "data")
-        (folder / "server.properties").write_text("".join(f"{k}={v}\n" for k, v in properties.items()))
+        commands.append(broker_command(f"{jars}/*", folder, properties, options))
     first, *others = (_folder(home, broker) for broker in brokers)
     tool = ["java", *_JVM, "-cp", f"{jars}/*", "kafka.tools.StorageTool", "format"]
     await _run([*tool, "-t", _CLUSTER_ID, "-c", str(first / "server.properties")], "Kafka's storage tool")
@@ -174,27 +169,15 @@ async def _format(jars: Path, home: Path, brokers: Sequence[_Broker]) -> None:
         shutil.copy(first / "data" / "bootstrap.checkpoint", folder / "data")
         meta = f"version=1\nnode.id={broker.node}\ncluster.id={_CLUSTER_ID}\n"
         (folder / "data" / "meta.properties").write_text(meta)
+    return commands
 
 
-def _properties(broker: _Broker, brokers: Sequence[_Broker], data: Path) -> dict[str, Any]:
-    internal = f"INTERNAL://127.0.0.1:{broker.internal}"
-    return {
-        "process.roles": "broker,controller",
-        "node.id": broker.node,
-        "broker.rack": broker.rack,
-        "controller.quorum.voters": ",".join(f"{each.node}@127.0.0.1:{each.controller}" for each in brokers),
-        "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
-        "listeners": f"CLIENTS://127.0.0.1:{broker.port},CONTROLLER://127.0.0.1:{broker.controller},{internal}",
-        "advertised.listeners": f"CLIENTS://127.0.0.1:{broker.tapped},{internal}",
-        "listener.security.protocol.map": "CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT,INTERNAL:PLAINTEXT",
-        "controller.listener.names": "CONTROLLER",
-        "inter.broker.listener.name": "INTERNAL",
-        "offsets.topic.replication.factor": 1,
-        "num.network.threads": 2,
-        "num.io.threads": 4,
-        "log.cleaner.dedupe.buffer.size": 2_097_152,
-        "log.dirs": data,
-    }
+def _properties(broker: _Broker, brokers: Sequence[_Broker], data: Path) -> dict[str, object]:
+    controllers = {each.node: f"{_HOST}:{each.controller}" for each in brokers}
+    listeners = {"CLIENTS": f"{_HOST}:{broker.port}", "INTERNAL": f"{_HOST}:{broker.internal}"}
+    advertised = {**listeners, "CLIENTS": f"{_HOST}:{broker.tapped}"}
+    properties = server_properties(broker.node, broker.rack, data, controllers, listeners, advertised)
+    return {**properties, "offsets.topic.replication.factor": 1}
 
 
 async def _create_topic(bootstrap: str, home: Path) -> dict[int, tuple[str, list[int]]]:

@@ -13,9 +13,9 @@ from typing import Self
 import attrs
 from kio.schema.metadata.v12 import MetadataRequest
 
+from proxy.demo.kafka_server import QUICK_JVM, broker_command, server_properties
 from tests.kafka.ask import ask
 from tests.kafka.jars import CLUSTER_ID, class_path, formatted_storage
-from tests.kafka.java import QUICK_JVM
 from tests.ports import free_ports
 from tests.processes import Process
 from tests.tap import Tap
@@ -36,13 +36,6 @@ _LOGGING = (
 )
 
 _SETTINGS: Mapping[str, object] = {
-    "process.roles": "broker,controller",
-    "controller.listener.names": "CONTROLLER",
-    "inter.broker.listener.name": "INTERNAL",
-    "listener.security.protocol.map": ",".join(
-        f"{listener}:PLAINTEXT" for listener in ("PLAINTEXT", "TAPPED", "INTERNAL", "CONTROLLER")
-    ),
-    "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
     "auto.create.topics.enable": "false",
     # Small, but a coordinator still fails over when its broker is killed.
     "default.replication.factor": 3,
@@ -61,9 +54,6 @@ _SETTINGS: Mapping[str, object] = {
     "broker.session.timeout.ms": 4_000,
     # Idle brokers write nothing: with up to eight clusters at once that took a tenth of the time of all tests.
     "metadata.max.idle.interval.ms": 0,
-    "num.network.threads": 2,
-    "num.io.threads": 4,
-    "log.cleaner.dedupe.buffer.size": 2_097_152,
     "num.recovery.threads.per.data.dir": 1,
 }
 
@@ -243,38 +233,31 @@ class KafkaCluster:
 
     def _start(self, node_id: int) -> None:
         broker, folder = self.brokers[node_id], self._folder(node_id)
-        listeners = {"PLAINTEXT": broker.port, "TAPPED": broker.behind_tap_port, "INTERNAL": broker.internal_port}
-        listeners |= broker.more_ports
-        advertised = {**listeners, "TAPPED": broker.tap_port}
-        properties = {
-            **self._settings,
-            **self._of_broker.get(node_id, {}),
-            "node.id": node_id,
-            "broker.rack": self.racks[node_id],
-            "controller.quorum.voters": ",".join(
-                f"{b.node_id}@{HOST}:{b.controller_port}" for b in self.brokers.values()
-            ),
-            "listeners": self._listener_list({**listeners, "CONTROLLER": broker.controller_port}),
-            "advertised.listeners": self._listener_list(advertised),
-            "log.dirs": folder / "data",
-        }
-        lines = [f"{key}={value}\n" for key, value in properties.items() if value is not None]
-        (folder / "server.properties").write_text("".join(lines))
+        ports = {"PLAINTEXT": broker.port, "TAPPED": broker.behind_tap_port, "INTERNAL": broker.internal_port}
+        ports |= broker.more_ports
+        properties = server_properties(
+            node_id,
+            self.racks[node_id],
+            folder / "data",
+            {each.node_id: f"{HOST}:{each.controller_port}" for each in self.brokers.values()},
+            self._addresses(ports),
+            self._addresses({**ports, "TAPPED": broker.tap_port}),
+        )
+        options = (
+            *self._jvm,
+            *(f"-Dorg.slf4j.simpleLogger.{setting}" for setting in _LOGGING),
+            *(f"-Dcom.sun.management.jmxremote{option}" for option in _jmx_options(broker.jmx_port)),
+            f"-Djava.rmi.server.hostname={HOST}",
+        )
+        properties |= {**self._settings, **self._of_broker.get(node_id, {})}
         self._processes[node_id] = Process(
-            [
-                *("java", *self._jvm),
-                *(f"-Dorg.slf4j.simpleLogger.{setting}" for setting in _LOGGING),
-                *(f"-Dcom.sun.management.jmxremote{option}" for option in _jmx_options(broker.jmx_port)),
-                f"-Djava.rmi.server.hostname={HOST}",
-                *("-cp", class_path(self.version)),
-                *("kafka.Kafka", str(folder / "server.properties")),
-            ],
+            broker_command(class_path(self.version), folder, properties, options),
             log=folder / f"kafka-{self.version}-broker-{node_id}.log",
             cwd=folder,
         )
 
-    def _listener_list(self, ports: Mapping[str, int]) -> str:
-        return ",".join(f"{name}://{self._hosts.get(name, HOST)}:{port}" for name, port in ports.items())
+    def _addresses(self, ports: Mapping[str, int]) -> dict[str, str]:
+        return {name: f"{self._hosts.get(name, HOST)}:{port}" for name, port in ports.items()}
 
     def _folder(self, node_id: int) -> Path:
         assert self._home is not None, "not in context"

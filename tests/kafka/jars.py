@@ -1,10 +1,11 @@
 """Fetch Apache Kafka by its Maven coordinates, once a version; a second time Maven has them at hand."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+from proxy.demo.kafka_server import fetch_command, pom
 from tests.kept import CACHE, locked, run
 
 __all__ = ["CLUSTER_ID", "What", "class_path", "formatted_storage", "home"]
@@ -16,39 +17,16 @@ another proxy, which the benchmarks compare with."""
 CLUSTER_ID = "c2lkZWZldGNoLXRlc3RzIQ"
 """The id of every cluster that the tests start: 16 bytes in base64."""
 
-_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
-_POMS: Mapping[What, str] = {
-    "kafka": """\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>sidefetch</groupId><artifactId>tests-kafka</artifactId><version>{version}</version>
-  <dependencies>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version></dependency>
-    <!-- Without a binding the brokers' logs go nowhere. -->
-    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
-  </dependencies>
-</project>
-""",
-    "kafka-clients": """\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>sidefetch</groupId><artifactId>tests-kafka-clients</artifactId><version>{version}</version>
-  <dependencies>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-clients</artifactId><version>{version}</version></dependency>
-    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
-    <dependency><groupId>com.fasterxml.jackson.core</groupId><artifactId>jackson-databind</artifactId><version>2.21.2</version></dependency>
-  </dependencies>
-</project>
-""",
-    "kroxylicious": """\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>sidefetch</groupId><artifactId>tests-kroxylicious</artifactId><version>{version}</version>
-  <dependencies>
-    <dependency><groupId>io.kroxylicious</groupId><artifactId>kroxylicious-runtime</artifactId><version>{version}</version></dependency>
-  </dependencies>
-</project>
-""",
+_SLF4J = "org.slf4j:slf4j-simple:1.7.36"
+"""Without a binding, brokers log nothing."""
+_DEPENDENCIES: Mapping[What, Sequence[str]] = {
+    "kafka": ("org.apache.kafka:kafka_2.13:{}", _SLF4J),
+    "kafka-clients": (
+        "org.apache.kafka:kafka-clients:{}",
+        _SLF4J,
+        "com.fasterxml.jackson.core:jackson-databind:2.21.2",
+    ),
+    "kroxylicious": ("io.kroxylicious:kroxylicious-runtime:{}",),
 }
 
 
@@ -63,22 +41,21 @@ def class_path(version: str, what: What = "kafka") -> str:
     Cost: some 45 MB from Maven Central the first time (6 MB for a client), a lock and two reads after that.
     """
     folder = home(version, what)
-    pom = _POMS[what].format(version=version)
+    project = pom(f"tests-{what}", version, [each.format(version) for each in _DEPENDENCIES[what]])
     with locked(folder):
         fetched = folder / "lib" / "pom.xml"
-        if not (fetched.is_file() and fetched.read_text() == pom):
-            _fetch(folder, pom)
+        if not (fetched.is_file() and fetched.read_text() == project):
+            _fetch(folder, project)
     return f"{folder / 'lib'}/*"
 
 
-def _fetch(folder: Path, pom: str) -> None:
-    """Fill ``folder/lib``; the pom goes in last, so that a torn fetch is not taken for a whole one."""
+def _fetch(folder: Path, project: str) -> None:
+    """Fill ``folder/lib``; the POM *project* goes in last, so that a torn fetch is not taken for a whole one."""
     for stale in (folder / "lib", folder / "format"):
         shutil.rmtree(stale, ignore_errors=True)
-    (folder / "pom.xml").write_text(pom)
-    options = ["--batch-mode", "--quiet", f"--file={folder / 'pom.xml'}", f"-DoutputDirectory={folder / 'lib'}"]
-    run(["mvn", *options, "-Dstyle.color=never", _COPY], timeout_s=600)
-    (folder / "lib" / "pom.xml").write_text(pom)
+    (folder / "pom.xml").write_text(project)
+    run(fetch_command(folder / "pom.xml", folder / "lib"), timeout_s=600)
+    (folder / "lib" / "pom.xml").write_text(project)
 
 
 def formatted_storage(version: str) -> Path:

@@ -5,13 +5,11 @@ import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from proxy.demo.kafka_server import QUICK_JVM
 from tests.kafka.jars import What, class_path, home
 from tests.kept import locked, run
 
-__all__ = ["QUICK_JVM", "java_command"]
-
-QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
-"""Halve the time to the first answer; wrong for benchmarks: C2 and G1 change a JVM's figures by a factor of two."""
+__all__ = ["java_command"]
 
 
 def java_command(source: Path, version: str, *, what: What = "kafka", beside: Sequence[Path] = ()) -> list[str]:
