@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from proxy.cluster.topology import Topology
 from proxy.config import Address, UpstreamConfig
@@ -108,17 +109,30 @@ async def test_topics_by_name_and_by_id_that_are_missed_at_once_are_both_found()
 
 
 async def test_refresh_of_the_brokers_during_another_is_a_request_of_its_own() -> None:
+    requested, may_go_on = trio.Event(), trio.Event()
+
+    class Slow(TopologyService):
+        """A service whose requests that name topics wait before they are sent."""
+
+        async def _request_from(self, connection: BrokerConnection, topics: Sequence[Topic]) -> Any:
+            if topics:
+                requested.set()
+                await may_go_on.wait()
+            return await super()._request_from(connection, topics)
+
     async with embedded_cluster() as cluster:
         cluster.create_topic("t", 1)
         refreshed: list[Topology] = []
-        async with service(cluster, refreshed.append) as it:
+        async with service(cluster, refreshed.append, kind=Slow) as it, trio.open_nursery() as nursery:
             refreshed.clear()
             it.request_refresh(frozenset({"t"}), lambda _: None)
-            for _ in range(2):
-                await trio.lowlevel.checkpoint()  # the request is sent, and not answered
-            with trio.fail_after(3):
-                await it.refresh_brokers()
-            assert len(refreshed) == 2
+            with trio.fail_after(20):
+                await requested.wait()
+                nursery.start_soon(it.refresh_brokers)
+                await wait_all_tasks_blocked()
+                may_go_on.set()
+                while len(refreshed) < 2:
+                    await trio.sleep(0.01)
 
 
 async def test_metadata_response_without_brokers_is_ignored_and_retried() -> None:
