@@ -1,4 +1,4 @@
-"""``python -m tests.bench.against PYTHON [--rounds N] [CASE...]``: one consumer, by two versions in turns.
+"""``python -m tests.bench.against PYTHON [--rounds N] [--case NAME]``: one consumer, by two versions in turns.
 
 PYTHON is a script that executes the interpreter of another checkout, in its folder. Each case prints, for the other
 version and for this one, the median, and the median of the ratios of the rounds with its 98 % interval.
@@ -110,9 +110,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.against", description=__doc__)
     parser.add_argument("python", type=Path, help="a script that starts the interpreter of the other checkout")
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"{', '.join(each.name for each in _CASES)}; all")
+    names = [each.name for each in _CASES]
+    parser.add_argument("--case", action="append", choices=names, help="only this; may be repeated")
     arguments = parser.parse_args(argv)
-    chosen = [each for each in _CASES if not arguments.cases or each.name in arguments.cases]
+    chosen = [each for each in _CASES if each.name in (arguments.case or names)]
     with observed() as noise, brokers() as cluster:
         comparisons = list(_compared(cluster, chosen, str(arguments.python), arguments.rounds))
     print(f"\n{cpu_model()}: {noise()}\nKafka {KAFKA}, commit {commit()}, {arguments.rounds} rounds\n")
