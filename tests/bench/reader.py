@@ -84,6 +84,7 @@ class Part:
     error: int
     high_watermark: int
     record_bytes: int
+    """Of whole batches: brokers also send a part of the next one, which the client must fetch again."""
     next_offset: int
     """After the last whole batch; -1 where there is none."""
     times: Sequence[int] = ()
@@ -107,12 +108,12 @@ class Part:
                 size = max(size, 0)
                 at += 8
                 if quiet or error or size:
-                    yield cls(topic, partition, error, high, size, *whole_batches(answer[at : at + size]))
+                    yield cls(topic, partition, error, high, *whole_batches(answer[at : at + size]))
                 at += size
 
 
-def whole_batches(records: memoryview) -> tuple[int, Sequence[int]]:
-    """The offset after the last whole batch, by the batches' headers alone, -1 for none; their first timestamps."""
+def whole_batches(records: memoryview) -> tuple[int, int, Sequence[int]]:
+    """The bytes of the whole batches, the offset after the last, -1 for none, and their first timestamps."""
     at, found = 0, -1
     times: list[int] = []
     while at + _BATCH_HEADER_BYTES <= len(records):
@@ -123,7 +124,7 @@ def whole_batches(records: memoryview) -> tuple[int, Sequence[int]]:
         found = base + delta + 1
         times.append(time_of_first)
         at += 12 + length
-    return found, times
+    return at, found, times
 
 
 class Asking:

@@ -107,10 +107,10 @@ def test_fetch_response_is_decoded_by_partition() -> None:
 def test_a_batch_that_is_cut_short_does_not_count() -> None:
     records = batch_header_of_size(5, 4, time_ms=70) + batch_header_of_size(10, 9, time_ms=80)
 
-    assert whole_batches(memoryview(records)) == (20, [70, 80])
-    assert whole_batches(memoryview(records[:-1])) == (10, [70])
-    assert whole_batches(memoryview(records[:70])) == (-1, [])
-    assert whole_batches(memoryview(b"")) == (-1, [])
+    assert whole_batches(memoryview(records)) == (len(records), 20, [70, 80])
+    assert whole_batches(memoryview(records[:-1])) == (len(records) // 2, 10, [70])
+    assert whole_batches(memoryview(records[:70])) == (0, -1, [])
+    assert whole_batches(memoryview(b"")) == (0, -1, [])
 
 
 def test_reader_starts_at_given_time_and_reports_own_cpu() -> None:
