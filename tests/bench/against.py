@@ -41,6 +41,8 @@ _SINGLE: Final = "against-single"
 _TRICKLE: Final = "against-trickle"
 _PARTITIONS: Final = 4
 _MEGABYTES: Final = 64
+_PASSES: Final = 12
+"""Passes over all records, which are in the page cache."""
 _IDLE: Final = 1_000
 _IDLE_FETCHES: Final = 300
 _FETCHES: Final = 1_500
@@ -169,7 +171,7 @@ def _fill_single(cluster: KafkaCluster) -> None:
 
 
 def _throughput(_: KafkaCluster, sidefetch: Sidefetch) -> float:
-    count = read(Job(address_of(NODE, sidefetch.bootstrap), {_FULL: _PARTITIONS}, passes=8))
+    count = read(Job(address_of(NODE, sidefetch.bootstrap), {_FULL: _PARTITIONS}, passes=_PASSES))
     return count.record_bytes / count.seconds / 1e6
 
 
@@ -232,8 +234,8 @@ def _single(_: KafkaCluster, sidefetch: Sidefetch) -> float:
 
 
 def _converted(_: KafkaCluster, sidefetch: Sidefetch) -> float:
-    count = old_read(OldJob(address_of(NODE, sidefetch.bootstrap), f"{_FULL}-old", _PARTITIONS, 1))
-    return _MEGABYTES / count.seconds
+    job = OldJob(address_of(NODE, sidefetch.bootstrap), f"{_FULL}-old", _PARTITIONS, 1, passes=_PASSES)
+    return _PASSES * _MEGABYTES / old_read(job).seconds
 
 
 def _prepare_idle(cluster: KafkaCluster) -> None:
