@@ -5,7 +5,7 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from confluent_kafka.admin import AdminClient
@@ -27,12 +27,13 @@ _RECORD_BYTES: Final = 10_000
 
 @contextlib.contextmanager
 def attacked(
-    cluster: KafkaCluster, *, has_backlog: bool = True, is_damaged: bool = False
+    cluster: KafkaCluster, *, has_backlog: bool = True, is_damaged: bool = False, by: Sequence[str] = ()
 ) -> Iterator[tuple[Sidefetch, str, str]]:
     """A Sidefetch with the chart's memory before *cluster*, a topic for honest clients, and the admin address.
 
     *has_backlog*: whether the topic ``BACKLOG`` is filled, which takes some seconds.
     *is_damaged*: whether a relay before the brokers damages responses to adversaries (``damaging``).
+    *by*: a command that starts a given command, for instance in a cgroup.
     """
     admin = Admin(cluster)
     topic = unique("honest")
@@ -48,7 +49,7 @@ def attacked(
     options = ("--memory", "64MiB", "--request-memory", "32MiB", "--admin-listen", port)
     with contextlib.ExitStack() as running:
         bootstrap = running.enter_context(_damaging(cluster)) if is_damaged else cluster.bootstrap
-        yield running.enter_context(Sidefetch(bootstrap, options=options)), topic, port
+        yield running.enter_context(Sidefetch(bootstrap, options=options, by=by)), topic, port
 
 
 @contextlib.contextmanager

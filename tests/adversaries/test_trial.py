@@ -39,5 +39,9 @@ def test_bound_that_does_not_hold_during_the_attack_is_named(change: dict[str, A
     assert [words in each for each in verdict.problems] == [True]
 
 
+def test_process_that_the_kernel_ended_is_named() -> None:
+    assert attrs.evolve(GOOD, kills=1).problems == ["the kernel ended Sidefetch, which needed over 224 MiB"]
+
+
 def test_memory_that_remains_is_named() -> None:
     assert attrs.evolve(GOOD, left_mib=73).problems == ["73 MiB remain, 60 before"]

@@ -72,6 +72,10 @@ class Verdict:
     """The resident size before the attack."""
     left_mib: float
     """The smallest resident size within 30 s after it."""
+    cgroup_mib: float | None = None
+    """The largest size of the cgroup that Sidefetch was in; None without one."""
+    kills: int = 0
+    """The number of times that the kernel ended it because of the cgroup's limit."""
 
     @property
     def problems(self) -> list[str]:
@@ -91,6 +95,8 @@ class Verdict:
             found.append(f"/livez took {longest_s:.1f} s")
         if during.peak_mib > MOST_MEMORY_MIB:
             found.append(f"{during.peak_mib:.0f} MiB resident, {MOST_MEMORY_MIB} allowed")
+        if self.kills:
+            found.append(f"the kernel ended Sidefetch, which needed over {MOST_MEMORY_MIB} MiB")
         if self.left_mib > self.rested_mib * _KEPT:
             found.append(f"{self.left_mib:.0f} MiB remain, {self.rested_mib:.0f} before")
         return found
@@ -108,6 +114,7 @@ class Verdict:
             "rested_mib": round(self.rested_mib),
             "peak_mib": round(self.during.peak_mib),
             "left_mib": round(self.left_mib),
+            "cgroup_mib": None if self.cgroup_mib is None else round(self.cgroup_mib),
             "problems": self.problems,
         }
 
