@@ -23,6 +23,7 @@ README: Final = text_of("README.md")
 CLOSEST: Final = section("deploy/README.md", "The closest replica")
 OF_OTHER_PROGRAMS: Final = {
     *(
+        "--cgroup",
         "--combinations",
         "--figures",
         "--inputs",
