@@ -202,12 +202,12 @@ class LimitsConfig:
             size(1024**2, 2**40),
             "Memory for clients' requests of more than 64 KiB, over all connections. When it is used up, further"
             " requests are read later, however long that takes. A request takes memory while it arrives; if only"
-            " incomplete requests have all of it, one of them exceeds it. Whoever holds least of it comes first; a"
-            " client of whose large request less than 64 KiB arrives in 2 s, while others wait for memory, is"
-            " disconnected. The same amount again is for the"
-            " partitions of fetches, beyond which the fetches of the largest clients wait for 0.1 s at most, and"
-            " each costs as much as a client's first. Half of it is for fetch sessions, beyond which some are"
-            " evicted, as beyond client-sessions, or new ones are not granted.",
+            " incomplete requests have all of it, one of them exceeds it. The host and the connection that hold"
+            " least of it come first; a client of whose large request less than 64 KiB arrives in 2 s, while"
+            " others wait for memory, is disconnected. The same amount again is for the partitions of fetches,"
+            " beyond which the fetches of the largest clients wait for 0.1 s at most, and each costs as much as a"
+            " client's first. Half of it is for fetch sessions, beyond which some are evicted, as beyond"
+            " client-sessions, or new ones are not granted.",
             "Default: enough for one request of the default max-frame, and more.",
         ),
     )

@@ -19,7 +19,7 @@ they read it in order until a response is full (KAFKA-12330). Sidefetch does not
 ``Positions`` delivers those first that became ready first.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Final
 
@@ -27,7 +27,7 @@ import attrs
 
 from proxy.fetch.fetch_state import differing_entries
 from proxy.fetch.offsets import offsets_of
-from proxy.fetch.response_template import PartitionUpdate, ResponseTemplate
+from proxy.fetch.response_template import PartitionUpdate, ResponseTemplate, Updates
 from proxy.wire.fetch import UNKNOWN, PartitionKey, RequestLayout, Topic, TopicSection, request_layout
 from proxy.wire.fetch.responses import ResponseLayout, response_layout
 from proxy.wire.frames import Piece
@@ -178,9 +178,7 @@ class ClientSession:
         for topic, run in groupby(forgotten, key=lambda key: key.topic):
             self._forget(topic, [key.partition for key in run])
 
-    def record_full_response(
-        self, template: ResponseTemplate, updates: Mapping[Topic, Sequence[PartitionUpdate]]
-    ) -> None:
+    def record_full_response(self, template: ResponseTemplate, updates: Updates) -> None:
         """Record that the client is sent all partitions: the offsets of *template*, with *updates* for some.
 
         *template* must have the topics and partitions of ``sections``, in the same order. The offsets of a
@@ -192,9 +190,7 @@ class ClientSession:
             self._record_updates(topic, each, template)
         self._sent_stamp = None if updates else template.stamp
 
-    def take_changes(
-        self, template: ResponseTemplate, updates: Mapping[Topic, Sequence[PartitionUpdate]]
-    ) -> tuple[int, int, list[Piece]]:
+    def take_changes(self, template: ResponseTemplate, updates: Updates) -> tuple[int, int, list[Piece]]:
         """Encode an incremental response; return its number of topics, its number of partitions and its bytes.
 
         It has the partitions of *updates* (records and errors), and those whose high watermark or log start offset

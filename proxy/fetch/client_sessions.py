@@ -27,7 +27,7 @@ Source: Kafka's ``FetchManager``, ``FetchContext`` and ``FetchSession``.
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple, Self
 
@@ -36,7 +36,7 @@ import attrs
 from proxy.errors import ErrorCode, LimitReached
 from proxy.events import SessionEvent, SessionRecord
 from proxy.fetch.client_session import ClientSession
-from proxy.fetch.response_template import PartitionUpdate, ResponseTemplate
+from proxy.fetch.response_template import ResponseTemplate, Updates
 from proxy.session.epochs import FINAL_EPOCH, NO_SESSION, SessionId, is_full, next_epoch
 from proxy.session.slots import OccupiedSlot, SessionSlots
 from proxy.wire.fetch import FetchRequest, Topic
@@ -65,6 +65,10 @@ def _nothing(error: int = ErrorCode.none, session_id: int = NO_SESSION) -> Answe
     return Answer(error, session_id, 0, 0, [])
 
 
+Spliced = list[Piece] | None
+"""The encoded topics of a response with all partitions; None if a session chooses some of them."""
+
+
 @attrs.frozen
 class Context(ABC):
     """The session handling of one client fetch, from request to response: it decides which partitions are sent."""
@@ -72,11 +76,7 @@ class Context(ABC):
     request: FetchRequest
     """The client's request, with all partitions of its session, also those that the request did not name."""
 
-    def splice(
-        self,
-        template: ResponseTemplate,  # noqa: ARG002
-        updates: Mapping[Topic, Sequence[PartitionUpdate]],  # noqa: ARG002
-    ) -> list[Piece] | None:
+    def splice(self, template: ResponseTemplate, updates: Updates) -> Spliced:  # noqa: ARG002
         """Return the topics of a response with all partitions, for ``answer``; None if the session chooses some.
 
         Any thread may call it. *template* and *updates* are those of ``answer``.
@@ -84,12 +84,7 @@ class Context(ABC):
         return None
 
     @abstractmethod
-    def answer(
-        self,
-        template: ResponseTemplate,
-        updates: Mapping[Topic, Sequence[PartitionUpdate]],
-        spliced: list[Piece] | None = None,
-    ) -> Answer:
+    def answer(self, template: ResponseTemplate, updates: Updates, spliced: Spliced = None) -> Answer:
         """Return the response with *updates*, and with the partitions of *template* that the client must be sent.
 
         If the session refuses the request, it has only the session's error. *template* must have the partitions of
@@ -113,12 +108,7 @@ class Refused(Context):
 
     error: ErrorCode
 
-    def answer(
-        self,
-        template: ResponseTemplate,  # noqa: ARG002
-        updates: Mapping[Topic, Sequence[PartitionUpdate]],  # noqa: ARG002
-        spliced: list[Piece] | None = None,  # noqa: ARG002
-    ) -> Answer:
+    def answer(self, template: ResponseTemplate, updates: Updates, spliced: Spliced = None) -> Answer:  # noqa: ARG002
         return _nothing(self.error)
 
     def empty(self) -> Answer:
@@ -129,15 +119,10 @@ class Refused(Context):
 class Sessionless(Context):
     """The context of a fetch without a session: its response has all partitions."""
 
-    def splice(self, template: ResponseTemplate, updates: Mapping[Topic, Sequence[PartitionUpdate]]) -> list[Piece]:
+    def splice(self, template: ResponseTemplate, updates: Updates) -> list[Piece]:
         return template.answer(updates)
 
-    def answer(
-        self,
-        template: ResponseTemplate,
-        updates: Mapping[Topic, Sequence[PartitionUpdate]],
-        spliced: list[Piece] | None = None,
-    ) -> Answer:
+    def answer(self, template: ResponseTemplate, updates: Updates, spliced: Spliced = None) -> Answer:
         pieces = self.splice(template, updates) if spliced is None else spliced
         return Answer(ErrorCode.none, NO_SESSION, template.sections, template.partitions, pieces)
 
@@ -152,17 +137,12 @@ class NewSession(Sessionless):
     _session: ClientSession
     _grant: Callable[[ClientSession], SessionId]
 
-    def splice(self, template: ResponseTemplate, updates: Mapping[Topic, Sequence[PartitionUpdate]]) -> list[Piece]:
+    def splice(self, template: ResponseTemplate, updates: Updates) -> list[Piece]:
         if self.request.sections is self._session.sections:
             self._session.record_full_response(template, updates)
         return super().splice(template, updates)
 
-    def answer(
-        self,
-        template: ResponseTemplate,
-        updates: Mapping[Topic, Sequence[PartitionUpdate]],
-        spliced: list[Piece] | None = None,
-    ) -> Answer:
+    def answer(self, template: ResponseTemplate, updates: Updates, spliced: Spliced = None) -> Answer:
         answer = super().answer(template, updates, spliced)
         return answer._replace(session_id=self._grant(self._session))
 
@@ -180,12 +160,7 @@ class Incremental(Context):
     _expected: int
     """The session's epoch if no later request has used it."""
 
-    def answer(
-        self,
-        template: ResponseTemplate,
-        updates: Mapping[Topic, Sequence[PartitionUpdate]],
-        spliced: list[Piece] | None = None,  # noqa: ARG002
-    ) -> Answer:
+    def answer(self, template: ResponseTemplate, updates: Updates, spliced: Spliced = None) -> Answer:  # noqa: ARG002
         # If the session was evicted or closed meanwhile, only the next request fails, as with Kafka.
         return self._overtaken or Answer(
             ErrorCode.none, self.session_id, *self._session.take_changes(template, updates)

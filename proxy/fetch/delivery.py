@@ -1,6 +1,6 @@
 """The partitions of one client connection, and the composition of its responses from cached logs and errors."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, assert_never
 
 import attrs
@@ -26,7 +26,7 @@ from proxy.fetch.fetch_state import Change, FetchState, RequestContext
 from proxy.fetch.log import Slice
 from proxy.fetch.offsets import Offsets
 from proxy.fetch.positions import Deliverable, Positions
-from proxy.fetch.response_template import PartitionUpdate, ResponseTemplate
+from proxy.fetch.response_template import ResponseTemplate, Updates
 from proxy.fetch.shared_log import LogKey, SharedLog
 from proxy.wire.fetch import (
     UNKNOWN,
@@ -412,7 +412,7 @@ class Encoding:
 
     context: Context
     template: ResponseTemplate
-    updates: Mapping[Topic, Sequence[PartitionUpdate]]
+    updates: Updates
     """The partitions with records or errors, by topic."""
     patches: Sequence[tuple[Topic, int, Offsets]]
     """The partitions with changed offsets."""

@@ -1,7 +1,7 @@
 """One Fetch request of a client, until its response is encoded."""
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import attrs
@@ -10,7 +10,7 @@ from proxy.errors import ClientProtocolError
 from proxy.fetch.client_sessions import Answer, Context, Sessionless
 from proxy.fetch.error_codes import error_for
 from proxy.fetch.fetch_recorder import FetchRecorder
-from proxy.fetch.response_template import PartitionUpdate, ResponseTemplate
+from proxy.fetch.response_template import PartitionUpdate, ResponseTemplate, Updates
 from proxy.session.epochs import is_full
 from proxy.wire.addresses import AddressMap
 from proxy.wire.fetch import (
@@ -136,9 +136,8 @@ class Exchange:
     def add_errors(self, errors: Mapping[tuple[Topic, int], int]) -> None:
         """Add partitions with *errors*, by topic and partition, to the response, unless they are in it already."""
         answered, updates = self.answered, self.updates
-        made: dict[
-            tuple[int, int], PartitionUpdate
-        ] = {}  # thousands of topics may have the same error of partition 0
+        # Thousands of topics may have the same error of partition 0.
+        made: dict[tuple[int, int], PartitionUpdate] = {}
         for (topic, partition), error in errors.items():
             if (topic, partition) in answered:
                 continue
@@ -225,9 +224,7 @@ class Exchange:
             )
         return template, updates
 
-    def _framed(
-        self, answer: Answer, updates: Mapping[Topic, Sequence[PartitionUpdate]], endpoints: Iterable[Endpoint] = ()
-    ) -> Pieces:
+    def _framed(self, answer: Answer, updates: Updates, endpoints: Iterable[Endpoint] = ()) -> Pieces:
         layout = response_layout(self.version)
         throttle_ms = self.throttle_ms + self.paused_ms
         correlation_id = self.request.header.correlation_id
@@ -244,7 +241,7 @@ class EncodedErrors:
     """The errors of all partitions of a fetch, and their encoding."""
 
     template: ResponseTemplate
-    updates: Mapping[Topic, Sequence[PartitionUpdate]]
+    updates: Updates
     spliced: list[Piece] | None
     """The result of ``Context.splice``."""
 

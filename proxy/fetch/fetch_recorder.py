@@ -1,7 +1,7 @@
 """Collection of the telemetry of one client fetch, from its request to its response."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 import attrs
@@ -11,7 +11,7 @@ from proxy.cluster.topology import BrokerId
 from proxy.errors import ErrorCode
 from proxy.events import Cause, ExchangeRecord, SourceShare
 from proxy.fetch.client_sessions import Answer
-from proxy.fetch.response_template import PartitionUpdate
+from proxy.fetch.response_template import PartitionUpdate, Updates
 from proxy.wire.fetch import FetchRequest, Topic, request_layout
 
 __all__ = ["FetchRecorder"]
@@ -49,7 +49,7 @@ class FetchRecorder:
     _waited_s: dict[Cause, float] = attrs.field(factory=dict)
     _held_bytes: int = 0
     _brought: dict[tuple[Topic, Source], _Brought] = attrs.field(factory=dict)
-    _given: Mapping[Topic, Sequence[PartitionUpdate]] = attrs.field(factory=dict)
+    _given: Updates = attrs.field(factory=dict)
     _answer: Answer | None = None
     _response_bytes: int = 0
 
@@ -74,9 +74,7 @@ class FetchRecorder:
         if brought_s < self.started_s:
             self._held_bytes += record_bytes
 
-    def answered(
-        self, answer: Answer, updates: Mapping[Topic, Sequence[PartitionUpdate]], response_bytes: int
-    ) -> None:
+    def answered(self, answer: Answer, updates: Updates, response_bytes: int) -> None:
         """Keep the response: its body, its partitions with records or errors, and its size with the size prefix."""
         self._answer, self._response_bytes = answer, response_bytes
         self._given = updates if answer.partitions else {}

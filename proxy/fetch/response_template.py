@@ -13,7 +13,7 @@ from proxy.fetch.offsets import Offsets
 from proxy.wire.fetch import UNKNOWN, PartitionReply, RequestLayout, ResponseLayout, Topic, TopicSection
 from proxy.wire.frames import Piece, is_viewed
 
-__all__ = ["PartitionUpdate", "ResponseTemplate"]
+__all__ = ["PartitionUpdate", "ResponseTemplate", "Updates"]
 
 _COPIED_BYTES: Final = 16 * 1024
 """Shorter parts of the template are copied into a response; longer parts become views."""
@@ -31,6 +31,10 @@ class PartitionUpdate(NamedTuple):
     """Its error code, offsets and aborted transactions."""
     records: Piece
     """The records that the client gets: those of ``reply``, or the converted ones."""
+
+
+Updates = Mapping[Topic, Sequence[PartitionUpdate]]
+"""The partitions of a single response with records or errors, by topic."""
 
 
 @attrs.frozen

@@ -34,7 +34,6 @@ from proxy.net.downstream.limits import (
     ConnectionLimits,
     LimitLog,
     enforce_timeouts,
-    host_of,
     raise_open_files_limit,
 )
 from proxy.net.downstream.listeners import Listeners
@@ -43,7 +42,7 @@ from proxy.net.garbage import GarbageCollector, drop_tracebacks
 from proxy.net.io.fetch_memory import FetchMemory
 from proxy.net.io.logs import Log
 from proxy.net.io.memory import Budget
-from proxy.net.io.sockets import FrameSocket, address_text
+from proxy.net.io.sockets import FrameSocket, address_text, host_of
 from proxy.net.observability.event_loop import Heartbeat, LoopTurns, limit_thread_turns
 from proxy.net.observability.observers import Observer
 from proxy.net.observability.outputs import TelemetryOutputs

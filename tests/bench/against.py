@@ -37,6 +37,7 @@ from tests.tap import Tap
 __all__ = ["Comparison"]
 
 _FULL: Final = "against"
+_CONVERTED: Final = "against-converted"
 _SINGLE: Final = "against-single"
 _TRICKLE: Final = "against-trickle"
 _PARTITIONS: Final = 4
@@ -149,14 +150,9 @@ def _started(upstream: str, python: str) -> Sidefetch:
     return Sidefetch(upstream)
 
 
-def _fill(cluster: KafkaCluster) -> None:
-    create_topics(cluster, {_FULL: _PARTITIONS})
-    fill(cluster, _FULL, _PARTITIONS, megabytes=_MEGABYTES)
-
-
-def _fill_converted(cluster: KafkaCluster) -> None:
-    create_topics(cluster, {f"{_FULL}-old": _PARTITIONS})
-    fill(cluster, f"{_FULL}-old", _PARTITIONS, megabytes=_MEGABYTES)
+def _fill(topic: str, cluster: KafkaCluster) -> None:
+    create_topics(cluster, {topic: _PARTITIONS})
+    fill(cluster, topic, _PARTITIONS, megabytes=_MEGABYTES)
 
 
 def _fill_slow(cluster: KafkaCluster) -> None:
@@ -234,7 +230,7 @@ def _single(_: KafkaCluster, sidefetch: Sidefetch) -> float:
 
 
 def _converted(_: KafkaCluster, sidefetch: Sidefetch) -> float:
-    job = OldJob(address_of(NODE, sidefetch.bootstrap), f"{_FULL}-old", _PARTITIONS, 1, passes=_PASSES)
+    job = OldJob(address_of(NODE, sidefetch.bootstrap), _CONVERTED, _PARTITIONS, 1, passes=_PASSES)
     return _PASSES * _MEGABYTES / old_read(job).seconds
 
 
@@ -248,8 +244,8 @@ def _prepare_trickle(cluster: KafkaCluster) -> None:
 
 
 _CASES: Final[Sequence[_Case]] = (
-    _Case("throughput", "MB/s", True, _fill, _throughput),
-    _Case("conversion", "MB/s", True, _fill_converted, _converted),
+    _Case("throughput", "MB/s", True, partial(_fill, _FULL), _throughput),
+    _Case("conversion", "MB/s", True, partial(_fill, _CONVERTED), _converted),
     _Case("slow-link", "MB/s", True, _fill_slow, _slow_link),
     _Case("latency", "p50 in ms", False, _fill_single, _single),
     _Case("idle", "CPU of a fetch of 1,000 partitions in us", False, lambda c: idle_topics(c, _IDLE), _idle_cpu),

@@ -13,6 +13,7 @@ from proxy.config import LimitsConfig
 from proxy.errors import LimitReached
 from proxy.net.io.logs import Log
 from proxy.net.io.memory import Budget
+from proxy.net.io.sockets import host_of
 
 __all__ = [
     "ConnectionActivity",
@@ -21,7 +22,6 @@ __all__ = [
     "LimitLog",
     "TimedConnection",
     "enforce_timeouts",
-    "host_of",
     "raise_open_files_limit",
 ]
 
@@ -131,11 +131,6 @@ class ConnectionLimits:
         self._by_host[host] -= 1
         if not self._by_host[host]:
             del self._by_host[host]
-
-
-def host_of(peer: str) -> str:
-    """Return the host of a client's address and port; what clients cannot choose limits their log lines."""
-    return peer.rpartition(":")[0]
 
 
 @attrs.frozen

@@ -1,6 +1,6 @@
 """Memory budgets for received frames: a frame that does not fit waits until memory is free, and does not fail.
 
-Whoever holds least is served first.
+Memory goes first to the host, and the connection, that hold least of it.
 """
 
 import weakref

@@ -18,7 +18,7 @@ from proxy.net.io.memory import Account, Budget
 from proxy.net.io.tls import TlsSocket
 from proxy.wire.frames import QUICK_BYTES, Chunks, FrameReader, Piece, SizeCheck
 
-__all__ = ["FrameSocket", "Outbox", "address_text"]
+__all__ = ["FrameSocket", "Outbox", "address_text", "host_of"]
 
 _PIECES_A_CALL: Final = 256
 """The maximum number of buffers of one sendmsg call; Linux accepts up to 1,024."""
@@ -78,7 +78,7 @@ class FrameSocket:
         _enable_keep_alive(self._socket)
         self._frames = FrameReader(max_frame_bytes, check_size)
         self._budget = budget
-        self._account = Account() if budget is None else budget.open_account(self.peer.rpartition(":")[0])
+        self._account = Account() if budget is None else budget.open_account(host_of(self.peer))
         self.on_large_frame: Callable[[], None] = _do_nothing
         """Called after the size field of a frame of over 16 KiB has arrived, before memory is claimed for it."""
         self._large_frames = 0
@@ -433,3 +433,8 @@ def _enable_keep_alive(connected: socket.socket | TlsSocket) -> None:
 def address_text(name: tuple[str, int]) -> str:
     host, port = name[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def host_of(peer: str) -> str:
+    """Return the host of *peer*, the text of an address and port; a client can choose only the port."""
+    return peer.rpartition(":")[0]
